@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::child_ids::ChildIds;
 use crate::deadline::Deadline;
+use crate::dependency::DependencyHandle;
 use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
@@ -58,6 +59,10 @@ pub(crate) struct JobRun {
     pub(crate) computing: Arc<Semaphore>,
     /// What the job occupies while it runs.
     pub(crate) slots: OnceLock<Weak<dyn Any + Send + Sync>>,
+    /// What the jobs of the worker depend on besides the store.
+    pub(crate) dependencies: Arc<[DependencyHandle]>,
+    /// What the job was asked to wait for.
+    pub(crate) waits_for: OnceLock<DependencyHandle>,
     /// How long it may run.
     pub(crate) time_limit: TimeLimit,
     /// What the ids of its children depend on.
@@ -195,6 +200,18 @@ impl JobContext {
     #[must_use]
     pub fn shared<T: Send + Sync + 'static>(&self) -> &T {
         self.run.states.get()
+    }
+
+    /// A dependency of the worker, by its name in the settings: whether to call it now, and where to note how
+    /// calls fared. See [`WorkerBuilder::dependency`](crate::worker::WorkerBuilder::dependency).
+    ///
+    /// # Panics
+    /// When the worker has no such dependency. A kind that [depends](crate::worker::Depends) on it is
+    /// refused when the worker is built.
+    #[must_use]
+    pub fn dependency(&self, name: &str) -> &DependencyHandle {
+        let found = self.run.dependencies.iter().find(|handle| handle.name() == name);
+        found.unwrap_or_else(|| panic!("the worker has no dependency {name:?}; add it with .dependency(…)"))
     }
 
     /// The number of this delivery of the message: 1 the first time.

@@ -21,6 +21,7 @@
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
+//! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
 use std::borrow::Cow;
@@ -48,6 +49,15 @@ pub struct ByOutcome {
     pub kind: Cow<'static, str>,
     /// How the delivery ended.
     pub outcome: &'static str,
+}
+
+/// The labels of `reprieve_dependency_state`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByDependency {
+    /// The dependency's name in the worker's settings.
+    pub dependency: String,
+    /// The state.
+    pub state: &'static str,
 }
 
 /// The label of `reprieve_stage`.
@@ -95,6 +105,8 @@ pub struct Telemetry {
     pub jobs: Family<ByOutcome, Counter>,
     pub in_flight: Gauge,
     pub stage: Family<ByStage, Gauge>,
+    /// `reprieve_dependency_state`
+    pub dependency_state: Family<ByDependency, Gauge>,
     pub notice_to_released: Histogram,
     pub notice_to_quiesced: Histogram,
     pub budget_left: Histogram,
@@ -144,6 +156,7 @@ impl Telemetry {
             jobs: Family::default(),
             in_flight: Gauge::default(),
             stage: Family::default(),
+            dependency_state: Family::default(),
             notice_to_released: seconds(),
             notice_to_quiesced: seconds(),
             budget_left: seconds(),
@@ -172,6 +185,11 @@ impl Telemetry {
         r.register("jobs", "Deliveries that ended", self.jobs.clone());
         r.register("in_flight", "Deliveries held now", self.in_flight.clone());
         r.register("stage", "1 for the worker's current stage", self.stage.clone());
+        r.register(
+            "dependency_state",
+            "1 for the state of a dependency's breaker",
+            self.dependency_state.clone(),
+        );
         r.register(
             "notice_to_released_seconds",
             "From a notice to the last lease released",

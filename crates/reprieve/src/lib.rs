@@ -73,7 +73,7 @@ pub use reprieve_core::{
     JobContext, JobEnd, JobError, JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream,
     Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
-pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
+pub use reprieve_core::{checkpoint, clock, dependency, interruption, ports, retention, telemetry, worker};
 #[cfg(feature = "testing")]
 pub use reprieve_core::{memory, testing};
 

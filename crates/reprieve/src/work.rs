@@ -57,7 +57,8 @@ const CHECK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
-Limits of a kind of job stand in reprieve.toml, below [kinds.KIND], and override those in the code:
+Limits of a kind of job, and what it depends on, stand in reprieve.toml, below [kinds.KIND], and
+override those in the code:
   per-worker = N    how many run at once in a worker [default: none]
   in-fleet = N      how many run at once in all workers of the store [default: none]
   step-timeout = \"DURATION\"  how long a step may take [default: none]
@@ -66,6 +67,10 @@ Limits of a kind of job stand in reprieve.toml, below [kinds.KIND], and override
   backoff = \"DURATION\", backoff-max = \"DURATION\"
                     the delay after the first failure, which grows fourfold, and the longest
                     [default: 1s, 5m]
+  needs = [\"NAME\"], uses = [\"NAME\"]
+                    the dependencies that its jobs can't do without, and can [default: none]
+  without = N       how many begin at once in a worker while one of the latter is away
+                    [default: half of its slots]
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
 Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";

@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
             "checkpoint",
             "child_ids",
             "deadline",
+            "dependency",
             "error",
             "estimate",
             "ids",
@@ -41,7 +42,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["ports"],
         &["envelope", "record"],
         // Decisions without I/O.
-        &["dependency", "interruption"],
+        &["interruption"],
         // What a team implements and uses.
         &["saving", "shared_state", "time_limit"],
         &["context", "job"],

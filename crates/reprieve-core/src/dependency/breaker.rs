@@ -49,6 +49,10 @@ pub const ANNOUNCED_MAX: Duration = Duration::from_secs(60);
 pub const ANNOUNCED_PER_HOUR: Duration = Duration::from_mins(5);
 const HOUR: Duration = Duration::from_hours(1);
 
+/// How long after an announcement jobs that run may still call, to end the step that they are in: Microsoft's
+/// `NodeMaintenanceStarting` comes about 20 s before, and `NodeMaintenanceStart` at the failover.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// The longest time for which a replica in maintenance is avoided without a message that it has ended. In
 /// Microsoft's time line it takes 3 minutes.
 const REPLICA_MAX: Duration = Duration::from_mins(15);
@@ -61,7 +65,7 @@ const FAILED_MIN: u32 = 3;
 const CLOSED_PAUSE: Duration = Duration::from_secs(15);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause between probes while it is open.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Over what time the workers of a fleet spread their first look after a failover.
 pub const SPREAD: Duration = Duration::from_secs(5);
@@ -288,6 +292,16 @@ impl Breaker {
         }
     }
 
+    /// Whether a job that runs may call: while it is not open, and a moment longer where a maintenance is only
+    /// announced.
+    #[must_use]
+    pub fn lets_end(&self, now: Duration) -> bool {
+        match &self.state {
+            State::Closed | State::HalfOpen { .. } => true,
+            State::Open(open) => !open.is_proven && now.saturating_sub(self.since) < GRACE,
+        }
+    }
+
     /// Takes a signal. `spread` is a random number from 0 to 1.
     pub fn on_signal(&mut self, signal: &Signal, now: Duration, spread: f64) -> Option<Change> {
         match signal {
@@ -405,6 +419,13 @@ impl Breaker {
                 self.probe_at = until;
                 Some(change)
             }
+        }
+    }
+
+    /// Asks for a probe soon, because somebody doubts that the dependency serves.
+    pub(super) fn doubt(&mut self, now: Duration) {
+        if !matches!(self.state, State::Open(_)) {
+            self.suspect(now);
         }
     }
 

@@ -1,5 +1,85 @@
 //! What jobs depend on besides the store: caches, databases, web services.
 //!
-//! The worker does not use this yet.
+//! A worker looks after each [`Dependency`] that it is given, with a circuit [`breaker`] of its own: it
+//! probes it, hears what it announces, and counts how the jobs' calls fare. While the breaker is open, a kind
+//! of job that *needs* the dependency is not begun, and its running jobs save and wait; a kind that *uses* it
+//! goes on, and asks its [`DependencyHandle`] whether to do without. See [`Depends`](crate::worker::Depends).
+//!
+//! # Example: a web service
+//! ```
+//! use std::sync::Arc;
+//!
+//! use reprieve_core::dependency::Dependency;
+//! use tokio::net::TcpStream;
+//!
+//! /// Up while it accepts connections.
+//! #[derive(Debug)]
+//! struct Prices(&'static str);
+//!
+//! #[async_trait::async_trait]
+//! impl Dependency for Prices {
+//!     async fn probe(&self) -> Result<(), String> {
+//!         TcpStream::connect(self.0).await.map(drop).map_err(|error| error.to_string())
+//!     }
+//! }
+//!
+//! # let builder = reprieve_core::worker::Worker::builder(reprieve_core::memory::store());
+//! let builder = builder.dependency("prices", Arc::new(Prices("prices.internal:443")));
+//! // And for a kind: .depends::<Buy>(Depends::needs(["prices"]))
+//! ```
 
 pub mod breaker;
+mod handle;
+mod keeper;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+pub use breaker::{Answer, BreakerState, Signal};
+pub use handle::{CallError, DependencyHandle};
+pub(crate) use keeper::keep;
+
+/// How long a probe may take.
+const PROBE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a worker knows of a dependency of its jobs. Times are in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependencyReport {
+    /// Its name in the worker's settings.
+    pub name: String,
+    /// The state of its breaker.
+    pub state: BreakerState,
+    /// Since when.
+    pub since_unix_ms: i64,
+    /// Why it is not used; `None` unless the breaker is open.
+    pub why: Option<String>,
+    /// When it is tried next; `None` while the breaker is closed.
+    pub next_look_unix_ms: Option<i64>,
+    /// For when it has announced a maintenance.
+    pub scheduled_unix_ms: Option<i64>,
+    /// Whether those who read its replicas read its primary, because a replica is in maintenance.
+    pub avoids_replicas: bool,
+}
+
+/// A service that jobs call, and that may be away for a while.
+#[async_trait]
+pub trait Dependency: fmt::Debug + Send + Sync + 'static {
+    /// Tries whether the service does what the jobs want of it, as cheaply as possible: with a key of its own,
+    /// say, and never with a call of a job. An answer that takes longer than 2 s counts as a failure; the future
+    /// is dropped then.
+    ///
+    /// # Errors
+    /// Why it does not, in a few words without a secret: it is logged and shown.
+    async fn probe(&self) -> Result<(), String>;
+
+    /// Returns the next announcement of the service, such as that of a maintenance. Default: there is none.
+    ///
+    /// # Cancel safety
+    /// Must lose nothing when its future is dropped, which happens all the time.
+    async fn next_signal(&self) -> Signal {
+        std::future::pending().await
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::dependency::DependencyReport;
 use crate::error::Result;
 use crate::ids::{JobId, WorkerId};
 
@@ -157,6 +158,9 @@ pub struct WorkerReport {
     /// The kinds that have other limits than the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitedKind>,
+    /// What its jobs depend on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<DependencyReport>,
     /// The report of its last drain; `None` before the first.
     pub last_drain: Option<crate::report::DrainReport>,
 }
@@ -181,6 +185,7 @@ impl WorkerReport {
             notices: Vec::new(),
             deferred: Vec::new(),
             limits: Vec::new(),
+            dependencies: Vec::new(),
             last_drain: None,
         }
     }

@@ -105,6 +105,8 @@ impl TestContext {
             drain_store: Arc::new(store.clone()),
             control: None,
             states: SharedStates::default(),
+            dependencies: Arc::new([]),
+            waits_for: OnceLock::new(),
             computing: Arc::new(Semaphore::new(1)),
             slots: OnceLock::new(),
             time_limit: TimeLimit::default(),

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::cancels::Cancels;
 use super::delivery::Registry;
+use super::depends::Depends;
 use super::dispatcher::Dispatcher;
 use super::escalation::Escalation;
 use super::fleet_slots::FleetSlots;
@@ -22,10 +24,12 @@ use super::settings::{Settings, cores};
 use super::shared::{Deferred, RunningJobs, Shared};
 use super::states::States;
 use super::stop::Stopping;
+use crate::dependency::{Dependency, DependencyHandle, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
+use crate::process::in_process;
 use crate::report::Stopped;
 use crate::shared_state::Start;
 use crate::telemetry::Telemetry;
@@ -78,6 +82,7 @@ pub struct Worker {
     shared: Arc<Shared>,
     registry: Arc<Registry>,
     sources: Vec<Arc<dyn InterruptionSource>>,
+    dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
     monitor: Monitor,
     reporter: Reporter,
 }
@@ -94,6 +99,7 @@ impl Worker {
             registry: Registry::default(),
             states: States::default(),
             sources: Vec::new(),
+            dependencies: Vec::new(),
             id: WorkerId::unique(),
             vm: String::new(),
             boot: String::new(),
@@ -117,6 +123,8 @@ impl Worker {
     /// # Cancel safety
     /// Dropping the future leaves the held messages to their leases. Request a stop instead.
     pub async fn run(self, stopping: Stopping) -> Stopped {
+        let keep = |(handle, it)| AbortOnDropHandle::new(tokio::spawn(in_process(keep(handle, it))));
+        let _keepers: Vec<_> = self.dependencies.into_iter().map(keep).collect();
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
@@ -131,6 +139,7 @@ pub struct WorkerBuilder {
     registry: Registry,
     states: States,
     sources: Vec<Arc<dyn InterruptionSource>>,
+    dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
     id: WorkerId,
     vm: String,
     boot: String,
@@ -233,6 +242,38 @@ impl WorkerBuilder {
         self
     }
 
+    /// Names something that jobs depend on besides the store, and that the worker looks after. See
+    /// [`dependency`](crate::dependency).
+    #[must_use]
+    pub fn dependency(mut self, name: impl Into<String>, dependency: Arc<dyn Dependency>) -> Self {
+        let name = name.into();
+        if self.dependencies.iter().any(|(known, _)| known.name() == name) {
+            self.faults.push(format!("two dependencies have the name {name:?}; give each its own"));
+        }
+        self.dependencies.push((DependencyHandle::new(name), dependency));
+        self
+    }
+
+    /// Says what the jobs of type `J`, which was added before, depend on. Default: nothing.
+    #[must_use]
+    pub fn depends<J: Job>(self, depends: Depends) -> Self {
+        self.change_depends(J::KIND, |it| *it = depends)
+    }
+
+    /// Changes what a kind of job depends on, by its name: for settings of the operator.
+    #[must_use]
+    pub fn change_depends(mut self, kind: &str, change: impl FnOnce(&mut Depends)) -> Self {
+        if let Some(kind) = self.registry.kind_mut(kind) {
+            change(&mut kind.depends);
+        } else {
+            let known: Vec<_> = self.registry.names().collect();
+            let fault =
+                format!("there are dependencies of kind {kind:?}, and the worker knows {}", known.join(", "));
+            self.faults.push(fault);
+        }
+        self
+    }
+
     /// Adds a source of notices. Any number is allowed; the worker takes no job before every source
     /// has answered. Default: none, so that only a stop request is a notice.
     #[must_use]
@@ -326,9 +367,16 @@ impl WorkerBuilder {
         if let Some(kind) = self.settings.default_kind.as_deref().filter(|kind| !self.registry.knows(kind)) {
             faults.push(format!("the default kind is {kind:?}, which none of the worker's jobs has"));
         }
+        let handles: Vec<_> = self.dependencies.iter().map(|(handle, _)| handle.clone()).collect();
         let names: Vec<_> = self.registry.names().collect();
         for name in names {
             let Some(kind) = self.registry.kind_mut(name) else { continue };
+            let unknown = kind.find_dependencies(&handles, self.settings.concurrency);
+            let unknown = unknown
+                .into_iter()
+                .map(|name| format!("it depends on {name:?}, which the worker does not have"));
+            let of_kind = kind.depends.check().into_iter().chain(unknown);
+            faults.extend(of_kind.map(|fault| format!("kind {:?}: {fault}", kind.name)));
             let of_kind =
                 kind.limits.check().into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name));
             faults.extend(of_kind);
@@ -366,6 +414,7 @@ impl WorkerBuilder {
             kinds: self.registry.kinds().cloned().collect(),
             cancels: Cancels::default(),
             states: self.states,
+            dependencies: handles.into(),
             computing: Arc::new(Semaphore::new(cores())),
             rules: watch::Sender::default(),
             store: Arc::new(self.store),
@@ -381,6 +430,7 @@ impl WorkerBuilder {
         let monitor = Monitor::new(self.id, self.telemetry);
         let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());
         let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
-        Ok(Worker { shared, registry, sources: self.sources, monitor, reporter })
+        let (sources, dependencies) = (self.sources, self.dependencies);
+        Ok(Worker { shared, registry, sources, dependencies, monitor, reporter })
     }
 }

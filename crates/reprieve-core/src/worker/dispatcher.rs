@@ -19,11 +19,13 @@ use super::shared::{RunningJob, Shared};
 use super::stop::Stopping;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
+use crate::dependency::{BreakerState, DependencyHandle};
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::InterruptionSource;
 use crate::report::{StopReason, Stopped};
 use crate::retry::{Patience, may_pass, persist};
+use crate::telemetry::ByDependency;
 
 /// How often the worker checks its report for the roster, and the loop shows that it is alive.
 const TICK: Duration = Duration::from_secs(1);
@@ -290,6 +292,12 @@ impl Dispatcher {
     }
 
     fn publish(&mut self) {
+        let dependencies: Vec<_> = self.shared.dependencies.iter().map(DependencyHandle::shown).collect();
+        for (shown, state) in dependencies.iter().flat_map(|it| BreakerState::ALL.map(|state| (it, state))) {
+            let labels = ByDependency { dependency: shown.name.clone(), state: state.as_str() };
+            let gauge = self.shared.telemetry.dependency_state.get_or_create(&labels);
+            gauge.set(i64::from(shown.state == state));
+        }
         self.reporter.publish(Showing {
             stage: self.lifecycle.stage(),
             completed: self.deliveries.completed(),
@@ -298,6 +306,7 @@ impl Dispatcher {
             notices: self.interruptions.shown(),
             deferred: self.shared.deferred.shown(unix_millis()),
             limits: self.shared.kinds.iter().filter_map(|kind| kind.limited()).collect(),
+            dependencies,
         });
     }
 

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::future::select_all;
+
+use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, Limits, RETURNS, SEEN_AGAIN};
 use super::measure::Recent;
 use super::packing::Packing;
+use crate::dependency::{BreakerState, DependencyHandle};
 use crate::ports::LimitedKind;
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
@@ -27,6 +31,13 @@ pub(crate) struct Kind {
     pub(super) limits: Limits,
     /// The slots of the whole fleet; `None` without such a limit.
     pub(super) fleet: Option<Arc<FleetSlots>>,
+    /// What its jobs depend on.
+    pub(super) depends: Depends,
+    /// The dependencies that it needs, and those that it uses.
+    needs: Vec<DependencyHandle>,
+    uses: Vec<DependencyHandle>,
+    /// All of the worker's, as its jobs see them.
+    pub(super) dependencies: Arc<[DependencyHandle]>,
     /// How many jobs count under the limit of this worker.
     taken: AtomicUsize,
     /// How many messages were released because of a limit.
@@ -37,15 +48,86 @@ pub(crate) struct Kind {
 
 impl Kind {
     pub(super) fn new(name: &'static str, schema: u32, limits: Limits) -> Self {
-        let (packing, taken, deferred) = (Packing::default(), AtomicUsize::new(0), AtomicU64::new(0));
-        let (saves, runs) = (Recent::new(KEPT), Recent::new(KEPT));
-        let backlog = Backlog::default();
-        Self { name, schema, saves, runs, packing, limits, fleet: None, taken, deferred, backlog }
+        Self {
+            name,
+            schema,
+            saves: Recent::new(KEPT),
+            runs: Recent::new(KEPT),
+            packing: Packing::default(),
+            limits,
+            fleet: None,
+            depends: Depends::default(),
+            needs: Vec::new(),
+            uses: Vec::new(),
+            dependencies: Arc::new([]),
+            taken: AtomicUsize::new(0),
+            deferred: AtomicU64::new(0),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Finds the dependencies of its jobs among those of the worker. `slots` is the worker's number of them.
+    ///
+    /// # Errors
+    /// The names of those that the worker does not have.
+    pub(super) fn find_dependencies(&mut self, among: &[DependencyHandle], slots: usize) -> Vec<String> {
+        let mut unknown = Vec::new();
+        let mut find = |names: &[String]| {
+            let found = names.iter().filter_map(|name| {
+                let handle = among.iter().find(|handle| handle.name() == name);
+                if handle.is_none() {
+                    unknown.push(name.clone());
+                }
+                handle.cloned()
+            });
+            found.collect()
+        };
+        (self.needs, self.uses) = (find(&self.depends.needs), find(&self.depends.uses));
+        let seen = |handle: &DependencyHandle| {
+            let is_needed = self.depends.needs.iter().any(|name| name == handle.name());
+            if is_needed { handle.needed() } else { handle.clone() }
+        };
+        self.dependencies = among.iter().map(seen).collect();
+        self.depends.without.get_or_insert(slots.div_ceil(2));
+        unknown
+    }
+
+    /// Whether one more job may begin, as far as what it needs goes.
+    ///
+    /// # Errors
+    /// What it must wait for.
+    pub(super) fn admit(&self) -> Result<(), &DependencyHandle> {
+        self.needs.iter().try_for_each(|needed| if needed.admit_job() { Ok(()) } else { Err(needed) })
+    }
+
+    /// Completes when something that its jobs need is away: at once if it is. Cancel-safe.
+    pub(super) async fn need_opened(&self) -> &DependencyHandle {
+        if self.needs.is_empty() {
+            return std::future::pending().await;
+        }
+        let opened = self.needs.iter().map(|needed| {
+            Box::pin(async move {
+                needed.opened().await;
+                needed
+            })
+        });
+        select_all(opened).await.0
+    }
+
+    /// Returns what its jobs need and does not serve, by a fresh look.
+    pub(super) async fn unserved(&self) -> Option<&DependencyHandle> {
+        for needed in &self.needs {
+            if !needed.serves().await {
+                return Some(needed);
+            }
+        }
+        None
     }
 
     /// Takes a place; `None` if as many jobs run as may run in this worker.
     pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
-        let most = self.limits.per_worker.unwrap_or(usize::MAX);
+        let without = self.uses.iter().any(DependencyHandle::is_open).then_some(self.depends.without);
+        let most = self.limits.per_worker.into_iter().chain(without.flatten()).min().unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place(Arc::clone(self)))
     }
@@ -83,7 +165,13 @@ impl Kind {
             let taken = self.taken.load(Relaxed);
             if slots.is_closed() { taken } else { usize::try_from(most).unwrap_or(usize::MAX) }
         });
-        self.limits.per_worker.into_iter().chain(in_fleet).min()
+        let state = self.needs.iter().map(DependencyHandle::state);
+        let needed = state.filter_map(|state| match state {
+            BreakerState::Closed => None,
+            BreakerState::Open => Some(self.taken.load(Relaxed)),
+            BreakerState::HalfOpen => Some(self.taken.load(Relaxed).saturating_add(1)),
+        });
+        self.limits.per_worker.into_iter().chain(in_fleet).chain(needed).min()
     }
 
     /// Returns how many messages over a limit should return in a second: twice as many as jobs may end, but

@@ -9,6 +9,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
+use crate::dependency::DependencyReport;
 use crate::ids::WorkerId;
 use crate::interruption::Stage;
 use crate::mutex::{get, set};
@@ -46,6 +47,7 @@ pub(super) struct Showing<'a> {
     pub(super) notices: Vec<ActiveNotice>,
     pub(super) deferred: Vec<DeferredMessage>,
     pub(super) limits: Vec<LimitedKind>,
+    pub(super) dependencies: Vec<DependencyReport>,
 }
 
 /// Reports the worker's state: to the roster, and to its [`Monitor`].
@@ -115,7 +117,8 @@ impl Reporter {
         if self.publishing.as_ref().is_some_and(|publishing| !publishing.is_finished()) {
             return;
         }
-        let Showing { stage, completed, mut in_flight, machine, notices, deferred, limits } = showing;
+        let Showing { stage, completed, mut in_flight, machine, notices, deferred, limits, dependencies } =
+            showing;
         in_flight.sort_by(|a, b| a.job.cmp(&b.job));
         if self.published.vm.is_empty() {
             machine.clone_into(&mut self.published.vm);
@@ -127,6 +130,7 @@ impl Reporter {
             notices,
             deferred,
             limits,
+            dependencies,
             last_drain: self.monitor.last_drain(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()

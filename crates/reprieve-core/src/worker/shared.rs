@@ -17,6 +17,7 @@ use super::measure::Recent;
 use super::settings::Settings;
 use super::states::States;
 use crate::context::JobRun;
+use crate::dependency::DependencyHandle;
 use crate::ids::{JobId, WorkerId};
 use crate::interruption::Throttle;
 use crate::mutex::get;
@@ -66,6 +67,8 @@ pub(super) struct Shared {
     pub(super) cancels: Cancels,
     /// What the jobs share.
     pub(super) states: States,
+    /// What the jobs depend on besides the store.
+    pub(super) dependencies: Arc<[DependencyHandle]>,
     /// One permit for each closure of a job that may compute at once: the number of cores.
     pub(super) computing: Arc<Semaphore>,
     /// The current rules for running jobs and held leases.

@@ -11,6 +11,7 @@ mod children;
 mod chunks;
 mod cost;
 mod deaths;
+mod dependencies;
 mod drains;
 mod escalation;
 mod events;

@@ -1,9 +1,9 @@
-//! The limits of kinds of job, in the tables `[kinds.NAME]` of `reprieve.toml`. They override those in the
-//! code.
+//! The limits of kinds of job, and what they depend on, in the tables `[kinds.NAME]` of `reprieve.toml`. They
+//! override those in the code.
 
 use std::collections::BTreeMap;
 
-use reprieve_core::worker::{Limits, WorkerBuilder};
+use reprieve_core::worker::{Depends, Limits, WorkerBuilder};
 
 use super::table::nearest;
 use crate::duration::parse_duration;
@@ -11,21 +11,50 @@ use crate::duration::parse_duration;
 /// The value that removes a limit that the code sets.
 const NONE: &str = "none";
 
+/// What such a table sets.
+#[derive(Default)]
+struct Of {
+    limits: Limits,
+    depends: Depends,
+}
+
 /// One key of such a table.
 struct Key {
     name: &'static str,
-    parse: fn(&str, &mut Limits) -> Result<(), String>,
+    parse: fn(&str, &mut Of) -> Result<(), String>,
 }
 
-static KEYS: [Key; 7] = [
-    Key { name: "per-worker", parse: |text, to| optional(text, count).map(|it| to.per_worker = it) },
-    Key { name: "in-fleet", parse: |text, to| optional(text, count).map(|it| to.in_fleet = it) },
-    Key { name: "step-timeout", parse: |text, to| optional(text, duration).map(|it| to.step_timeout = it) },
-    Key { name: "job-timeout", parse: |text, to| optional(text, duration).map(|it| to.job_timeout = it) },
-    Key { name: "attempts", parse: |text, to| count(text).map(|it| to.attempts = it) },
-    Key { name: "backoff", parse: |text, to| duration(text).map(|it| to.backoff = it) },
-    Key { name: "backoff-max", parse: |text, to| duration(text).map(|it| to.backoff_max = it) },
+static KEYS: [Key; 10] = [
+    Key { name: "per-worker", parse: |text, to| optional(text, count).map(|it| to.limits.per_worker = it) },
+    Key { name: "in-fleet", parse: |text, to| optional(text, count).map(|it| to.limits.in_fleet = it) },
+    Key {
+        name: "step-timeout",
+        parse: |text, to| optional(text, duration).map(|it| to.limits.step_timeout = it),
+    },
+    Key {
+        name: "job-timeout",
+        parse: |text, to| optional(text, duration).map(|it| to.limits.job_timeout = it),
+    },
+    Key { name: "attempts", parse: |text, to| count(text).map(|it| to.limits.attempts = it) },
+    Key { name: "backoff", parse: |text, to| duration(text).map(|it| to.limits.backoff = it) },
+    Key { name: "backoff-max", parse: |text, to| duration(text).map(|it| to.limits.backoff_max = it) },
+    Key { name: NEEDS, parse: |text, to| names(text).map(|it| to.depends.needs = it) },
+    Key { name: USES, parse: |text, to| names(text).map(|it| to.depends.uses = it) },
+    Key { name: "without", parse: |text, to| count(text).map(|it| to.depends.without = Some(it)) },
 ];
+
+/// The keys whose values are lists of names.
+const NEEDS: &str = "needs";
+const USES: &str = "uses";
+
+/// Reads names that are separated by commas.
+fn names(text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) && !text.is_empty() {
+        return Err("a name in the list is empty".to_owned());
+    }
+    Ok(if text.is_empty() { Vec::new() } else { names })
+}
 
 fn optional<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
     if text == NONE { Ok(None) } else { parse(text).map(Some).map_err(|why| format!("{why}, or {NONE}")) }
@@ -69,14 +98,18 @@ impl Kinds {
     /// Sets the limits of the worker's kinds.
     pub(crate) fn apply(&self, worker: WorkerBuilder) -> WorkerBuilder {
         self.0.iter().fold(worker, |worker, (kind, values)| {
-            worker.change_limits(kind, |limits| {
-                for (name, text) in values {
-                    for key in KEYS.iter().filter(|key| key.name == *name) {
-                        // It was parsed before.
-                        let _parsed = (key.parse)(text, limits);
-                    }
+            let mut of = Of::default();
+            let worker = worker.change_limits(kind, |limits| of.limits = *limits);
+            let worker = worker.change_depends(kind, |depends| of.depends = depends.clone());
+            for (name, text) in values {
+                for key in KEYS.iter().filter(|key| key.name == *name) {
+                    // It was parsed before.
+                    let _parsed = (key.parse)(text, &mut of);
                 }
-            })
+            }
+            let Of { limits, depends } = of;
+            let worker = worker.change_limits(kind, |it| *it = limits);
+            worker.change_depends(kind, |it| *it = depends)
         })
     }
 }
@@ -86,13 +119,18 @@ fn read(name: &str, value: &toml::Value) -> Result<(&'static str, String), Strin
         let names = || KEYS.iter().map(|key| key.name);
         let all = names().collect::<Vec<_>>().join(", ");
         return Err(format!(
-            "there is no limit {name:?}; did you mean {:?}? There are {all}",
+            "there is no key {name:?}; did you mean {:?}? There are {all}",
             nearest(name, names())
         ));
     };
     let text = match value {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Array(list) if [NEEDS, USES].contains(&name) => {
+            let names: Option<Vec<_>> = list.iter().map(toml::Value::as_str).collect();
+            let names = names.filter(|names| names.iter().all(|name| !name.contains(',')));
+            names.ok_or_else(|| format!("{name} must be names in quotes"))?.join(",")
+        }
         other => {
             return Err(format!(
                 "{name} must be a number, or text in quotes, and is of type {}",
@@ -100,7 +138,7 @@ fn read(name: &str, value: &toml::Value) -> Result<(&'static str, String), Strin
             ));
         }
     };
-    (key.parse)(&text, &mut Limits::default()).map_err(|fault| format!("{name}: {fault}"))?;
+    (key.parse)(&text, &mut Of::default()).map_err(|fault| format!("{name}: {fault}"))?;
     Ok((key.name, text))
 }
 
@@ -159,6 +197,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_kind_depends_on_is_a_list_of_names() {
+        let (kinds, faults) =
+            kinds("[kinds.resize]\nneeds = ['cache', 'prices']\nuses = 'search'\nwithout = 2");
+        assert_eq!(faults, Vec::<String>::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _inside = runtime.enter();
+        let worker = Worker::builder(reprieve_core::memory::store()).job(Resize);
+        let mut found = None;
+        drop(kinds.apply(worker).change_depends("resize", |depends| found = Some(depends.clone())));
+        let expected =
+            Depends { uses: vec!["search".into()], without: Some(2), ..Depends::needs(["cache", "prices"]) };
+        assert_eq!(found, Some(expected));
+        for bad in ["needs = 3.5", "needs = ['a', 2]", "uses = ['a,b']", "uses = 'a,,b'", "without = 'x'"] {
+            let (_, faults) = super::tests::kinds(&format!("[kinds.resize]\n{bad}"));
+            assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
+        }
+    }
+
+    #[test]
     fn every_fault_is_named_with_its_kind() {
         let (_, faults) = kinds(
             "[kinds]\nother = 3\n[kinds.resize]\nper-workers = 2\nin-fleet = true\nstep-timeout = '10'\nattempts = 'x'",
@@ -167,7 +224,7 @@ mod tests {
             "kinds.other must be a table; write [kinds.other] and its limits below",
             "kinds.resize: attempts: \"x\" is not a number of at least 1",
             "kinds.resize: in-fleet must be a number, or text in quotes, and is of type boolean",
-            "kinds.resize: there is no limit \"per-workers\"; did you mean \"per-worker\"?",
+            "kinds.resize: there is no key \"per-workers\"; did you mean \"per-worker\"?",
             "kinds.resize: step-timeout: \"10\" is not a number and a unit",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use reprieve::dependency::{BreakerState, DependencyReport};
 use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
 use super::{Dead, Drained, Moved, Status};
@@ -36,6 +37,10 @@ pub(super) fn page(status: &Status) -> String {
     let rows = limits(status);
     if !rows.is_empty() {
         section(&mut page, &table(["LIMITED KIND", "RUNNING", "DEFERRED", "LIMITS"], &rows));
+    }
+    let rows = dependencies(status);
+    if !rows.is_empty() {
+        section(&mut page, &table(["DEPENDENCY", "STATE", "SINCE", "WORKERS", "NEXT LOOK", "WHY"], &rows));
     }
     let rows: Vec<_> = held(status).filter_map(|(_, job)| escalated(job)).chain(waiting(status)).collect();
     if !rows.is_empty() {
@@ -161,6 +166,44 @@ fn limits(status: &Status) -> Vec<[String; 4]> {
         [plain(kind), running.to_string(), deferred.to_string(), limits]
     };
     kinds.into_iter().map(row).collect()
+}
+
+/// What jobs depend on, by its name and its state, which each worker finds out by itself, the worst first.
+fn dependencies(status: &Status) -> Vec<[String; 6]> {
+    let mut known: BTreeMap<(&str, &str), Vec<&DependencyReport>> = BTreeMap::new();
+    for one in status.workers.iter().flat_map(|report| &report.dependencies) {
+        known.entry((&one.name, order(one.state))).or_default().push(one);
+    }
+    let now = status.at_unix_ms;
+    let until = |at: i64| duration(Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0)));
+    let row = |all: Vec<&DependencyReport>| {
+        let since = all.iter().map(|one| one.since_unix_ms).min().unwrap_or(now);
+        let next = all.iter().filter_map(|one| one.next_look_unix_ms).min();
+        let why = all.iter().find_map(|one| one.why.as_deref()).map(|why| cut(&plain(why)));
+        let scheduled = all.iter().find_map(|one| one.scheduled_unix_ms);
+        let scheduled = scheduled.map(|at| format!("a maintenance is announced in {}", until(at)));
+        let replicas = all.iter().any(|one| one.avoids_replicas).then(|| "replicas are avoided".to_owned());
+        let why: Vec<_> = why.into_iter().chain(scheduled).chain(replicas).collect();
+        let dash = || "-".to_owned();
+        [
+            plain(&all[0].name),
+            all[0].state.to_string(),
+            ago(now.saturating_sub(since)),
+            all.len().to_string(),
+            next.map_or_else(dash, |at| format!("in {}", until(at))),
+            if why.is_empty() { dash() } else { why.join("; ") },
+        ]
+    };
+    known.into_values().map(row).collect()
+}
+
+/// The state, worst first.
+const fn order(state: BreakerState) -> &'static str {
+    match state {
+        BreakerState::Open => "0",
+        BreakerState::HalfOpen => "1",
+        _ => "2",
+    }
 }
 
 fn limits_of(kind: &LimitedKind) -> String {
@@ -420,6 +463,31 @@ mod tests {
             backoff_ms: 1_000,
             backoff_max_ms: 300_000,
         }
+    }
+
+    #[test]
+    fn a_dependency_is_shown_once_for_all_workers_that_agree_on_its_state() {
+        let of = |state, why: Option<&str>| DependencyReport {
+            name: "cache".to_owned(),
+            state,
+            since_unix_ms: 1_700_000_000_000 - 60_000,
+            why: why.map(str::to_owned),
+            next_look_unix_ms: why.map(|_| 1_700_000_000_000 + 5_000),
+            scheduled_unix_ms: None,
+            avoids_replicas: false,
+        };
+        let worker = |dependency| WorkerReport {
+            dependencies: vec![dependency],
+            ..report("cd46fd0d", "vm", 1_700_000_000_000, Vec::new())
+        };
+        let away = of(BreakerState::Open, Some("a probe failed: refused"));
+        let workers = vec![worker(of(BreakerState::Closed, None)), worker(away.clone()), worker(away)];
+        let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
+        let rows = [
+            ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
+            ["cache", "closed", "1m ago", "1", "-", "-"],
+        ];
+        assert_eq!(dependencies(&status), rows.map(|row| row.map(str::to_owned)));
     }
 
     #[test]

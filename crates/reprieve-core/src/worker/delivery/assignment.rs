@@ -153,6 +153,8 @@ fn job_run(
         drain_store: Arc::clone(&shared.drain_store),
         control: Some(tokio::runtime::Handle::current()),
         states: shared.states.made(),
+        dependencies: Arc::clone(&kind.dependencies),
+        waits_for: OnceLock::new(),
         computing: Arc::clone(&shared.computing),
         slots: OnceLock::new(),
         time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),

@@ -15,6 +15,7 @@ use super::outcome::{DeliveryReport, Epilogue, Outcome};
 use crate::clock::{unix_millis, unix_millis_after};
 use crate::context::JobRun;
 use crate::deadline::Deadline;
+use crate::dependency::DependencyHandle;
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::JobError;
@@ -26,6 +27,7 @@ use crate::record::{End, EndKind, Handle, Record, Status, Written};
 use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
+use crate::worker::kind::Kind;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -57,6 +59,9 @@ impl Guardian {
         let settles = matches!(ended, RunOutcome::Done | RunOutcome::DoneBefore | RunOutcome::Unfinished(_));
         if !settles && self.was_cancelled(&assignment).await {
             return self.finish_cancelled(&assignment).await;
+        }
+        if let Some(needed) = Box::pin(self.is_excused_by(&assignment, &ended)).await {
+            return self.defer_until_served(assignment, &needed).await;
         }
         match ended {
             RunOutcome::Done => self.complete(&assignment, false).await,
@@ -366,6 +371,47 @@ impl Guardian {
         self.release(assignment, Outcome::Retried, EndKind::TimedOut, &reason, delay).await
     }
 
+    /// Returns the dependency because of which the run ended so, if it is one: the job was asked to wait for it,
+    /// or has failed, and it does not serve now. A drain asks no dependency.
+    async fn is_excused_by(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
+        if self.deadline().is_some() {
+            return None;
+        }
+        let may_be = match ended {
+            RunOutcome::Yielded | RunOutcome::CutShort(_) => return assignment.run.waits_for.get().cloned(),
+            RunOutcome::Failed(error) => error.is_retry(),
+            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_)),
+            _ => false,
+        };
+        if may_be { assignment.kind.unserved().await.cloned() } else { None }
+    }
+
+    /// Returns the message of a job until something that it needs serves again.
+    pub(super) async fn defer_until_served(
+        self: Box<Self>,
+        mut assignment: Box<Assignment>,
+        needed: &DependencyHandle,
+    ) -> DeliveryReport {
+        // This worker knows the kind.
+        assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
+        let kind = Arc::clone(&assignment.kind);
+        let has_run = assignment.steps() > 0;
+        // Few have run; of the others there may be any number.
+        let delay = if has_run { needed.wait() } else { self.delay_among(&kind).max(needed.wait()) };
+        let (job, dependency) = (assignment.job(), needed.name());
+        tracing::debug!(%job, kind = kind.name, dependency, ?delay, "what the job needs is away; deferring it");
+        let why = format!("{dependency}, which the job needs, was away");
+        let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await;
+        kind.note_deferral();
+        DeliveryReport { over_limit: !has_run, ..report }
+    }
+
+    /// Returns for how long one more message of the kind is deferred.
+    fn delay_among(&self, kind: &Kind) -> Duration {
+        let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
+        kind.backlog.deferral(kind.seen_again(), others.count() + 1)
+    }
+
     /// Returns the message of a job that is over a limit of its kind. What returns it is not waited for.
     pub(super) async fn defer_over_limit(
         self: Box<Self>,
@@ -375,8 +421,7 @@ impl Guardian {
         // This worker knows the kind.
         assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
         let kind = Arc::clone(&assignment.kind);
-        let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
-        let delay = kind.backlog.deferral(kind.seen_again(), others.count() + 1);
+        let delay = self.delay_among(&kind);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
         // It keeps its place in line: behind the work of other kinds it would find the slot that it waits for

@@ -231,6 +231,9 @@ impl Guardian {
     async fn tend(mut self: Box<Self>, mut assignment: Box<Assignment>) -> DeliveryReport {
         // A cancelled job is not run: its message is deleted, whatever the limits.
         let is_cancelled = self.shared.cancels.contains(&assignment.run.job);
+        if !is_cancelled && let Err(needed) = assignment.kind.admit().map_err(Clone::clone) {
+            return Box::pin(self.defer_until_served(assignment, &needed)).await;
+        }
         let place = assignment.kind.take_place();
         if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
@@ -364,6 +367,7 @@ impl Guardian {
         tracing::debug!(job = %assignment.job(), kind, delivery, "the job begins");
         let mut noteworthy = Some(Instant::now() + NOTEWORTHY);
         let (mut asked, mut must_stop) = (None, false);
+        let (of_kind, waits_for) = (&assignment.kind, &assignment.run.waits_for);
         let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
         let is_slot_lost = || in_fleet.as_ref().is_some_and(SlotWatch::is_lost);
         loop {
@@ -397,6 +401,12 @@ impl Guardian {
                     ended = &mut *task => Some(ended),
                     () = cancelled.cancelled(), if !must_stop => None,
                     () = slot_lost(in_fleet.as_ref()), if !must_stop => None,
+                    needed = of_kind.need_opened(), if waits_for.get().is_none() => {
+                        // It is not cut off: what it has done is worth more than a call that fails.
+                        let _is_first = waits_for.set(needed.clone());
+                        assignment.run.interrupted.cancel();
+                        None
+                    }
                 }
             });
             let until = until.into_iter().chain(noteworthy).chain(slot_ends).min();

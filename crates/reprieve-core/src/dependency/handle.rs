@@ -1,0 +1,305 @@
+//! A dependency as its users see it: whether to call it now, and how their calls fared.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
+use super::{DependencyReport, PROBE_WITHIN};
+use crate::clock::unix_millis;
+use crate::{chance, watch};
+
+/// One dependency of a worker. Clones are of the same one. From
+/// [`JobContext::dependency`](crate::JobContext::dependency).
+#[derive(Clone)]
+pub struct DependencyHandle {
+    inner: Arc<Inner>,
+    /// The job needs it, and was admitted when it began: its calls are.
+    is_needed: bool,
+}
+
+struct Inner {
+    name: String,
+    began: Instant,
+    began_unix_ms: i64,
+    breaker: Mutex<Breaker>,
+    seen: watch::Sender<Seen>,
+    /// The time of the next probe has changed.
+    due: Notify,
+}
+
+/// What others wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    state: BreakerState,
+    topology: u64,
+    /// The number of probes that began, and of those that ended.
+    begun: u64,
+    ended: u64,
+}
+
+/// Why a call through a [`DependencyHandle`] has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError<E> {
+    /// The breaker is open, and the call was not made.
+    Open,
+    /// The call failed.
+    Failed(E),
+}
+
+impl<E: fmt::Display> fmt::Display for CallError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("the dependency is away; the call was not made"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for CallError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open => None,
+            Self::Failed(error) => Some(error),
+        }
+    }
+}
+
+impl DependencyHandle {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        let seen = Seen { state: BreakerState::Closed, topology: 0, begun: 0, ended: 0 };
+        let inner = Inner {
+            name: name.into(),
+            began: Instant::now(),
+            began_unix_ms: unix_millis(),
+            breaker: Mutex::new(Breaker::new()),
+            seen: watch::Sender::new(seen),
+            due: Notify::new(),
+        };
+        Self { inner: Arc::new(inner), is_needed: false }
+    }
+
+    /// The handle of the jobs of a kind that needs the dependency.
+    pub(crate) fn needed(&self) -> Self {
+        Self { is_needed: true, ..self.clone() }
+    }
+
+    /// Its name in the worker's settings.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The state of its breaker.
+    #[must_use]
+    pub fn state(&self) -> BreakerState {
+        self.inner.seen.get().state
+    }
+
+    /// Whether to do without it now.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state() == BreakerState::Open
+    }
+
+    /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
+    /// some are made, and all of jobs that need it, of which only some are begun; those have five seconds more when
+    /// a maintenance is announced, to end their step. `is_failure` says whether an error is the service's, such as a lost connection or a
+    /// time-out, and not the call's own, such as a wrong type: that counts as an answer.
+    ///
+    /// # Errors
+    /// [`CallError::Open`] when it was not made; else the call's own.
+    ///
+    /// # Cancel safety
+    /// A call that is dropped counts neither way.
+    pub async fn call<T, E: fmt::Display>(
+        &self,
+        call: impl Future<Output = Result<T, E>>,
+        is_failure: impl FnOnce(&E) -> bool,
+    ) -> Result<T, CallError<E>> {
+        if !self.admit() {
+            return Err(CallError::Open);
+        }
+        let called = call.await;
+        match &called {
+            Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
+            _ => self.report(&Answer::Served),
+        }
+        called.map_err(CallError::Failed)
+    }
+
+    /// Whether one more call may be made, for a caller that [reports](Self::report) its answer.
+    #[must_use]
+    pub fn admit(&self) -> bool {
+        if self.is_needed { self.lock().lets_end(self.now()) } else { self.lock().admit() }
+    }
+
+    /// Whether one more job that needs it may begin.
+    pub(crate) fn admit_job(&self) -> bool {
+        self.lock().admit()
+    }
+
+    /// Notes how a call fared that was made otherwise than by [`call`](Self::call).
+    pub fn report(&self, answer: &Answer) {
+        self.change(|breaker, now| breaker.on_call(answer, now));
+    }
+
+    /// Whether those who read replicas should read the primary for now.
+    #[must_use]
+    pub fn avoids_replicas(&self) -> bool {
+        self.lock().avoids_replicas(self.now())
+    }
+
+    /// A number that grows whenever connections should be made anew, because the service's nodes may be others.
+    #[must_use]
+    pub fn topology(&self) -> u64 {
+        self.inner.seen.get().topology
+    }
+
+    /// Completes when the breaker is open: at once if it is. Cancel-safe.
+    pub async fn opened(&self) {
+        self.inner.seen.subscribe().wait_for(|seen| seen.state == BreakerState::Open).await;
+    }
+
+    /// Completes when [`topology`](Self::topology) is no longer `known`. Cancel-safe.
+    pub async fn topology_changed(&self, known: u64) {
+        self.inner.seen.subscribe().wait_for(|seen| seen.topology != known).await;
+    }
+
+    /// Whether it serves, by a probe that begins after this call.
+    pub(crate) async fn serves(&self) -> bool {
+        let mut seen = self.inner.seen.subscribe();
+        let begun = seen.get().begun;
+        let probed = async {
+            // The probe that is under way began before.
+            while seen.get().state == BreakerState::Closed && seen.get().ended <= begun {
+                self.change(|breaker, now| {
+                    breaker.doubt(now);
+                    None
+                });
+                let ended = seen.get().ended;
+                seen.wait_for(|seen| seen.state != BreakerState::Closed || seen.ended > ended).await;
+            }
+        };
+        let _probed = timeout(3 * PROBE_WITHIN, probed).await;
+        self.state() == BreakerState::Closed
+    }
+
+    /// Returns for how long a job that needs it waits at least. It may serve again sooner than it is looked at.
+    pub(crate) fn wait(&self) -> Duration {
+        let (now, breaker) = (self.now(), self.lock());
+        let probe = match breaker.state() {
+            BreakerState::Closed => Duration::ZERO,
+            _ => breaker.probe_at().saturating_sub(now).min(PAUSE_MAX),
+        };
+        probe + SPREAD.mul_f64(chance::fraction())
+    }
+
+    /// Returns its state as `status` shows it.
+    pub(crate) fn shown(&self) -> DependencyReport {
+        let (now, breaker) = (self.now(), self.lock());
+        // By the clock at the beginning, so that what does not change is shown the same.
+        let unix_ms = |at: Duration| {
+            self.inner.began_unix_ms.saturating_add(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
+        };
+        let is_closed = breaker.state() == BreakerState::Closed;
+        DependencyReport {
+            name: self.inner.name.clone(),
+            state: breaker.state(),
+            since_unix_ms: unix_ms(breaker.since()),
+            why: breaker.why(),
+            next_look_unix_ms: (!is_closed).then(|| unix_ms(breaker.probe_at())),
+            scheduled_unix_ms: breaker.scheduled_unix_ms(),
+            avoids_replicas: breaker.avoids_replicas(now),
+        }
+    }
+
+    pub(super) fn on_signal(&self, signal: &Signal) {
+        tracing::info!(dependency = self.inner.name, ?signal, "a dependency announced something");
+        self.change(|breaker, now| breaker.on_signal(signal, now, chance::fraction()));
+    }
+
+    pub(super) fn on_probe_begins(&self) {
+        self.inner.seen.modify(|seen| seen.begun += 1);
+    }
+
+    pub(super) fn on_probe(&self, answer: &Answer) {
+        self.change(|breaker, now| breaker.on_probe(answer, now, chance::fraction()));
+        self.inner.seen.modify(|seen| seen.ended += 1);
+    }
+
+    /// Completes when a probe is due. Cancel-safe.
+    pub(super) async fn probe_due(&self) {
+        loop {
+            let changed = self.inner.due.notified();
+            let at = self.inner.began + self.lock().probe_at();
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(at) => return,
+                () = changed => {}
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Breaker, Duration) -> Option<Change>) {
+        let now = self.now();
+        let (change, state, topology) = {
+            let mut breaker = self.lock();
+            let before = breaker.probe_at();
+            let change = change(&mut breaker, now);
+            if breaker.probe_at() != before {
+                self.inner.due.notify_one();
+            }
+            (change, breaker.state(), breaker.topology())
+        };
+        // The lock of the breaker is not held here, so the later of two may come first; each reads it anew.
+        self.inner.seen.modify(|seen| (seen.state, seen.topology) = (state, topology));
+        if let Some(change) = change {
+            self.log(&change);
+        }
+    }
+
+    fn log(&self, change: &Change) {
+        let dependency = &self.inner.name;
+        match change {
+            Change::Opened(why) => {
+                tracing::warn!(dependency, why, "a dependency is away; jobs that need it wait");
+            }
+            Change::HalfOpened(after) => {
+                tracing::info!(
+                    dependency,
+                    ?after,
+                    "a dependency answers again; few calls are made to try it"
+                );
+            }
+            Change::Closed => tracing::info!(dependency, "a dependency serves again"),
+            Change::Ignored => tracing::warn!(
+                dependency,
+                "a dependency announced maintenance again, and announcements alone have kept it unused for too \
+                 long; it is used until a call fails"
+            ),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.began.elapsed()
+    }
+
+    /// No code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, Breaker> {
+        self.inner.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for DependencyHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DependencyHandle")
+            .field("name", &self.inner.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

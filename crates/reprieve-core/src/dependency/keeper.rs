@@ -1,0 +1,40 @@
+//! Looks after one dependency for as long as its worker runs: probes it when that is due, and hears what it
+//! announces.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use super::breaker::Answer;
+use super::handle::DependencyHandle;
+use super::{Dependency, PROBE_WITHIN};
+
+/// Runs until it is dropped.
+pub(crate) async fn keep(handle: DependencyHandle, dependency: Arc<dyn Dependency>) {
+    let probes = async {
+        loop {
+            handle.probe_due().await;
+            handle.on_probe_begins();
+            handle.on_probe(&probe(&*dependency).await);
+        }
+    };
+    let signals = async {
+        loop {
+            handle.on_signal(&dependency.next_signal().await);
+        }
+    };
+    let (probes, signals) = (pin!(probes), pin!(signals));
+    tokio::select! {
+        () = probes => {}
+        () = signals => {}
+    }
+}
+
+async fn probe(dependency: &dyn Dependency) -> Answer {
+    match timeout(PROBE_WITHIN, dependency.probe()).await {
+        Ok(Ok(())) => Answer::Served,
+        Ok(Err(why)) => Answer::Failed(why),
+        Err(_) => Answer::Failed(format!("no answer within {PROBE_WITHIN:?}")),
+    }
+}

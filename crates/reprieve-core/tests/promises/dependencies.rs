@@ -1,0 +1,361 @@
+//! What jobs depend on besides the store, while it is away and when it comes back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use reprieve_core::dependency::{BreakerState, CallError, Dependency, Signal};
+use reprieve_core::memory::{self, Faults, Op};
+use reprieve_core::ports::Store;
+use reprieve_core::worker::{Depends, Limits, Settings, Worker, WorkerBuilder};
+use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within};
+
+/// A cache that can be away, and that announces what the test says.
+#[derive(Debug)]
+struct Cache {
+    serves: AtomicBool,
+    probes: AtomicUsize,
+    announced: tokio::sync::Mutex<mpsc::UnboundedReceiver<Signal>>,
+    announce: mpsc::UnboundedSender<Signal>,
+}
+
+impl Cache {
+    fn new() -> Arc<Self> {
+        let (announce, announced) = mpsc::unbounded_channel();
+        let (serves, probes) = (AtomicBool::new(true), AtomicUsize::new(0));
+        Arc::new(Self { serves, probes, announced: tokio::sync::Mutex::new(announced), announce })
+    }
+
+    fn set(&self, serves: bool) {
+        self.serves.store(serves, Relaxed);
+    }
+
+    fn get(&self) -> Result<(), String> {
+        if self.serves.load(Relaxed) { Ok(()) } else { Err("connection refused".to_owned()) }
+    }
+}
+
+#[async_trait]
+impl Dependency for Cache {
+    async fn probe(&self) -> Result<(), String> {
+        self.probes.fetch_add(1, Relaxed);
+        self.get()
+    }
+
+    async fn next_signal(&self) -> Signal {
+        match self.announced.lock().await.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A job of ten steps of 300 ms, each of which asks the cache.
+#[derive(Debug, Clone)]
+struct Asking {
+    cache: Arc<Cache>,
+    /// How often each step ran.
+    ran: Arc<Mutex<HashMap<u32, u32>>>,
+    /// Calls that failed, and those that were not made.
+    failed: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Asking {
+    fn new(cache: &Arc<Cache>) -> Self {
+        let (ran, failed, refused) = Default::default();
+        Self { cache: Arc::clone(cache), ran, failed, refused }
+    }
+}
+
+const STEPS: u32 = 10;
+
+#[async_trait]
+impl Job for Asking {
+    const KIND: &'static str = "asking";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        sleep(ms(300)).await;
+        *self.ran.lock().unwrap().entry(at).or_default() += 1;
+        match cx.dependency("cache").call(async { self.cache.get() }, |_| true).await {
+            Ok(()) => {}
+            Err(CallError::Open) => {
+                self.refused.fetch_add(1, Relaxed);
+                return Err(JobError::retry("the cache is away"));
+            }
+            Err(CallError::Failed(error)) => {
+                self.failed.fetch_add(1, Relaxed);
+                return Err(JobError::retry(error));
+            }
+        }
+        Ok(if at + 1 == STEPS { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+/// A job of another kind, which depends on nothing.
+struct Plain(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Job for Plain {
+    const KIND: &'static str = "plain";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        sleep(secs(1)).await;
+        self.0.fetch_add(1, Relaxed);
+        Ok(Step::Done(()))
+    }
+}
+
+/// A worker of four slots whose jobs may fail once, and need the cache.
+fn needing(store: &Store, job: &Asking) -> WorkerBuilder {
+    let once = Limits { attempts: 1, ..Limits::default() };
+    Worker::builder(store.clone())
+        .settings(Settings { concurrency: 4, ..settings() })
+        .dependency("cache", job.cache.clone())
+        .job(job.clone())
+        .limits::<Asking>(once)
+        .depends::<Asking>(Depends::needs(["cache"]))
+}
+
+async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
+    let jobs = vec![NewJob::of::<J>(&()).unwrap(); count];
+    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_need_what_is_away_wait_without_an_attempt_and_other_kinds_go_on() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let (job, plain) = (Asking::new(&cache), Arc::new(AtomicUsize::new(0)));
+    cache.set(false);
+    let _worker = start_built(needing(&store, &job).job(Plain(Arc::clone(&plain))));
+    sleep(secs(3)).await;
+    enqueue::<Asking>(&store, 20).await;
+    enqueue::<Plain>(&store, 20).await;
+    within(secs(60), "the other kind is done", async || plain.load(Relaxed) == 20).await;
+    sleep(secs(600)).await;
+    assert!(job.ran.lock().unwrap().is_empty(), "nothing that needs the cache has begun");
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    cache.set(true);
+    emptied(&store, secs(180)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    assert_eq!(job.ran.lock().unwrap().values().copied().collect::<Vec<_>>(), [20; STEPS as usize]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_jobs_save_and_wait_while_what_they_need_is_announced_to_go() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let job = Asking::new(&cache);
+    let worker = start_built(needing(&store, &job));
+    enqueue::<Asking>(&store, 4).await;
+    sleep(ms(1_000)).await;
+    cache.announce.send(Signal::Begins).unwrap();
+    sleep(ms(400)).await;
+    let ran = job.ran.lock().unwrap().values().sum::<u32>();
+    // It goes when the worker's jobs have stopped to ask it.
+    cache.set(false);
+    sleep(secs(20)).await;
+    assert_eq!(job.ran.lock().unwrap().values().sum::<u32>(), ran, "they wait");
+    cache.set(true);
+    cache.announce.send(Signal::Switched).unwrap();
+    let back = Instant::now();
+    emptied(&store, secs(60)).await;
+    assert!(back.elapsed() < secs(45), "{:?}", back.elapsed());
+    assert_eq!((job.failed.load(Relaxed), job.refused.load(Relaxed)), (0, 0), "no call failed");
+    assert_eq!(
+        job.ran.lock().unwrap().values().copied().collect::<Vec<_>>(),
+        [4; STEPS as usize],
+        "no step twice"
+    );
+    assert_eq!(worker.stop().await.completed, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_because_what_it_needs_is_away_costs_no_attempt() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let job = Asking::new(&cache);
+    let _worker = start_built(needing(&store, &job));
+    enqueue::<Asking>(&store, 8).await;
+    for away in [5, 70, 600] {
+        sleep(ms(1_130)).await;
+        cache.set(false);
+        sleep(secs(away)).await;
+        cache.set(true);
+    }
+    emptied(&store, secs(180)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    assert!(job.failed.load(Relaxed) > 0, "no call failed");
+    assert!(job.failed.load(Relaxed) <= 3 * 4 + 3, "{}", job.failed.load(Relaxed));
+}
+
+/// A job that fails by itself, whatever the cache does.
+struct Failing;
+
+#[async_trait]
+impl Job for Failing {
+    const KIND: &'static str = "failing";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        Err(JobError::retry("a defect of its own"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_while_what_the_job_needs_serves_is_its_own() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let limits = Limits { attempts: 3, ..Limits::default() };
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(Failing).limits::<Failing>(limits).depends::<Failing>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Failing>(&store, 1).await;
+    within(secs(60), "it is dead-lettered", async || poisoned(&store).await.len() == 1).await;
+    assert!(poisoned(&store).await[0].contains("a defect of its own"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_all_of_whose_kinds_wait_receives_nothing() {
+    let (store, faults) = Faults::wrap(memory::store());
+    let cache = Cache::new();
+    cache.set(false);
+    let job = Asking::new(&cache);
+    let _worker = start_built(needing(&store, &job));
+    sleep(secs(5)).await;
+    enqueue::<Asking>(&store, 100).await;
+    let received = faults.calls(Op::Receive);
+    sleep(secs(300)).await;
+    assert_eq!(faults.calls(Op::Receive), received);
+    assert!(cache.probes.load(Relaxed) < 60, "{} probes", cache.probes.load(Relaxed));
+    cache.set(true);
+    emptied(&store, secs(180)).await;
+}
+
+/// A job that reads the cache, or a slow database while the cache is away.
+#[derive(Clone)]
+struct Reading {
+    cache: Arc<Cache>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+    from_database: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Job for Reading {
+    const KIND: &'static str = "reading";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        let running = self.running.fetch_add(1, Relaxed) + 1;
+        let cache = cx.dependency("cache");
+        if cache.is_open() {
+            self.most.fetch_max(running, Relaxed);
+        }
+        if let Err(error) = cache.call(async { self.cache.get() }, |_| true).await {
+            self.failed.fetch_add(usize::from(error != CallError::Open), Relaxed);
+            self.from_database.fetch_add(1, Relaxed);
+            sleep(secs(2)).await;
+        }
+        sleep(ms(100)).await;
+        self.running.fetch_sub(1, Relaxed);
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_only_use_what_is_away_go_on_in_half_of_the_slots() {
+    for (without, most) in [(None, 4), (Some(1), 1)] {
+        let (store, cache) = (memory::store(), Cache::new());
+        let (running, most_running, failed, from_database) = Default::default();
+        let job = Reading { cache: cache.clone(), running, most: most_running, failed, from_database };
+        let depends = Depends { without, ..Depends::uses(["cache"]) };
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+        let worker = worker.dependency("cache", cache.clone()).job(job.clone()).depends::<Reading>(depends);
+        let _worker = start_built(worker);
+        sleep(secs(1)).await;
+        cache.announce.send(Signal::Begins).unwrap();
+        sleep(ms(100)).await;
+        cache.set(false);
+        enqueue::<Reading>(&store, 20).await;
+        sleep(secs(55)).await;
+        cache.set(true);
+        emptied(&store, secs(120)).await;
+        assert_eq!(job.failed.load(Relaxed), 0, "no call was made in vain");
+        assert!(job.from_database.load(Relaxed) > 0);
+        assert_eq!(job.most.load(Relaxed), most);
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_as_fast_while_what_the_jobs_need_is_away() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let job = Asking::new(&cache);
+    let worker = start_built(needing(&store, &job));
+    enqueue::<Asking>(&store, 4).await;
+    sleep(ms(1_000)).await;
+    cache.announce.send(Signal::Begins).unwrap();
+    sleep(ms(10)).await;
+    let began = Instant::now();
+    let report = worker.evict(secs(30)).await;
+    assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
+    // Those that were asked to wait before may be back in the queue.
+    assert!(report.released_saved + report.released_unstarted == report.held, "{report:?}");
+    assert_eq!((report.released_cut, report.abandoned, report.leases_lost), (0, 0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_dependency_is_in_the_workers_report() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let _worker = start_built(needing(&store, &Asking::new(&cache)));
+    let shown = async || {
+        let reports = store.roster.reports(secs(60)).await.unwrap();
+        reports.first().and_then(|report| report.dependencies.first().cloned())
+    };
+    within(secs(60), "it is shown", async || shown().await.is_some()).await;
+    assert_eq!(shown().await.unwrap().state, BreakerState::Closed);
+    cache.set(false);
+    cache.announce.send(Signal::Disconnected).unwrap();
+    within(secs(60), "it is open", async || {
+        let shown = shown().await.unwrap();
+        shown.name == "cache" && shown.state == BreakerState::Open && shown.next_look_unix_ms.is_some()
+    })
+    .await;
+    assert_eq!(shown().await.unwrap().why.as_deref(), Some("a probe failed: connection refused"));
+}
+
+#[tokio::test]
+async fn a_kind_that_depends_on_what_the_worker_does_not_have_is_refused() {
+    let cache = Cache::new();
+    let worker = Worker::builder(memory::store()).job(Failing).dependency("cache", cache.clone());
+    let depends = Depends { uses: vec!["cache".into()], without: Some(0), ..Depends::needs(["db", "cache"]) };
+    let error =
+        worker.dependency("cache", cache).depends::<Failing>(depends).build().unwrap_err().to_string();
+    for fault in ["\"db\"", "without is 0", "both needs and uses \"cache\"", "two dependencies"] {
+        assert!(error.contains(fault), "{fault}: {error}");
+    }
+}
