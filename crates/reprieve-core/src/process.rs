@@ -21,6 +21,7 @@ pub struct Gate(Arc<Mutex<Held>>);
 struct Held {
     frozen: bool,
     /// The task to wake before the others.
+    #[cfg(any(test, feature = "testing"))]
     first: Option<Waker>,
     waiting: Vec<Waker>,
 }

@@ -24,9 +24,16 @@ pub struct Difference {
     finding: Box<Finding>,
 }
 
+/// What to look for when a disturbed job does not end.
+const UNFINISHED: &str = "Does a step hold a lock or a permit over an await, which a step on another worker waits for? \
+                          Each process has its own: see `Harness::with`. Or does a thread wait for its step? It holds the \
+                          clock.";
+
 /// What differs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Finding {
+    /// The disturbed job did not end.
+    pub(super) is_unfinished: bool,
     pub(super) what: String,
     pub(super) expected: String,
     pub(super) seen: String,
@@ -78,11 +85,15 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { what, expected, seen } = &*self.finding;
+        let Finding { what, expected, seen, .. } = &*self.finding;
         write!(f, "the job {:?}, {}: {what} differs", self.kind, self.disturbance())?;
         write!(f, "\n  expected: {expected}\n  seen:     {seen}")?;
-        // A run that can't be compared needs no advice.
-        if self.steps.is_some() { write!(f, "\n{}", self.disturbance.advice()) } else { Ok(()) }
+        match self.steps {
+            // A run that can't be compared needs no advice.
+            None => Ok(()),
+            Some(_) if self.finding.is_unfinished => write!(f, "\n{UNFINISHED}"),
+            Some(_) => write!(f, "\n{}", self.disturbance.advice()),
+        }
     }
 }
 
@@ -90,14 +101,15 @@ impl std::error::Error for Difference {}
 
 /// Compares two runs, and what was observed in them.
 pub(super) fn compare(
-    (expected, expected_observed): (&Seen, &[Value]),
-    (seen, observed): (&Seen, &[Value]),
+    (expected, expected_observed): (&Seen, &[Vec<u8>]),
+    (seen, observed): (&Seen, &[Vec<u8>]),
 ) -> Option<Finding> {
     if expected.end != seen.end {
         return Some(Finding {
             what: "how it ends".to_owned(),
             expected: expected.end.to_string(),
             seen: seen.end.to_string(),
+            is_unfinished: matches!(seen.end, End::Unfinished(_)),
         });
     }
     compare_stored("the result", expected.world.result_json.as_ref(), seen.world.result_json.as_ref())
@@ -107,7 +119,7 @@ pub(super) fn compare(
             let pairs = expected_observed.iter().zip(observed);
             pairs
                 .into_iter()
-                .find_map(|(expected, seen)| compare_values("what is observed", Some(expected), Some(seen)))
+                .find_map(|(expected, seen)| compare_stored("what is observed", Some(expected), Some(seen)))
         })
 }
 
@@ -121,6 +133,7 @@ fn compare_failed(expected: &Seen, seen: &Seen) -> Option<Finding> {
         what: format!("how the job {job}, which it enqueued, ends"),
         expected: shown(expected.get(job)),
         seen: shown(seen.get(job)),
+        ..Finding::default()
     })
 }
 
@@ -155,7 +168,7 @@ fn compare_stored<'a>(
         }
     }
     let (expected, seen) = (shown_bytes(expected, seen), shown_bytes(seen, expected));
-    Some(Finding { what: what.to_owned(), expected, seen })
+    Some(Finding { what: what.to_owned(), expected, seen, ..Finding::default() })
 }
 
 /// Whether two JSON texts say the same, whatever the order of an object's members, with all digits of their
@@ -207,9 +220,9 @@ fn compare_values(what: &str, expected: Option<&Value>, seen: Option<&Value>) ->
         format!("{what}, at `{}`,", path.trim_start_matches('.'))
     };
     Some(if whole_expected.len().max(whole_seen.len()) <= SHOWN_BYTES_MAX {
-        Finding { what, expected: whole_expected, seen: whole_seen }
+        Finding { what, expected: whole_expected, seen: whole_seen, ..Finding::default() }
     } else {
-        Finding { what, expected: shown(at_expected), seen: shown(at_seen) }
+        Finding { what, expected: shown(at_expected), seen: shown(at_seen), ..Finding::default() }
     })
 }
 

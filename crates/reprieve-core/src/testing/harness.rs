@@ -6,7 +6,6 @@ use std::time::Duration;
 use std::{panic, thread};
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::runtime::Builder;
 
@@ -33,7 +32,7 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 type Kind<'a> = Box<dyn Fn(WorkerBuilder, Part, &Arc<Waits>) -> WorkerBuilder + Send + 'a>;
 
 /// Looks at what a run did.
-type Observer<'a> = Box<dyn FnMut(&World) -> Result<Value, String> + Send + 'a>;
+type Observer<'a> = Box<dyn FnMut(&World) -> Result<Vec<u8>, String> + Send + 'a>;
 
 /// Runs a job in a simulated world, first undisturbed, and then once for each point at which it is
 /// disturbed, and compares what the runs left behind: the result, all blobs written, and what
@@ -162,9 +161,8 @@ impl<'a, J: Job> Harness<'a, J> {
     /// [`before_each_run`](Self::before_each_run). It is compared as JSON, in which the order of a
     /// map's entries does not matter and that of a list's elements does.
     pub fn observe<T: Serialize>(mut self, mut look: impl FnMut(&World) -> T + Send + 'a) -> Self {
-        self.observers.push(Box::new(move |world| {
-            serde_json::to_value(look(world)).map_err(|error| error.to_string())
-        }));
+        self.observers
+            .push(Box::new(move |world| serde_json::to_vec(&look(world)).map_err(|error| error.to_string())));
         self
     }
 
@@ -277,6 +275,7 @@ impl<'a, J: Job> Harness<'a, J> {
                 what: "how it ends".to_owned(),
                 expected: End::Done.to_string(),
                 seen: undisturbed.end.to_string(),
+                ..Finding::default()
             };
             return Err(Difference::new(J::KIND, Disturbance::None, None, finding));
         }
@@ -342,7 +341,7 @@ impl<'a> Check<'a> {
 
     /// Runs the job under `disturbance`: again, if the clock advanced while a step waited for something
     /// real, because now it is known how long that takes.
-    fn play(&mut self, disturbance: Disturbance) -> Result<(Seen, Vec<Value>), Difference> {
+    fn play(&mut self, disturbance: Disturbance) -> Result<(Seen, Vec<Vec<u8>>), Difference> {
         let mut tries = 1;
         loop {
             let played = self.play_once(disturbance);
@@ -353,7 +352,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn play_once(&mut self, disturbance: Disturbance) -> Result<(Seen, Vec<Value>), String> {
+    fn play_once(&mut self, disturbance: Disturbance) -> Result<(Seen, Vec<Vec<u8>>), String> {
         self.before.iter_mut().for_each(|reset| reset());
         let waits = Arc::clone(&self.stage.waits);
         let runtime = Builder::new_current_thread()
@@ -375,7 +374,12 @@ impl<'a> Check<'a> {
 
 /// A check that can't be done.
 fn unable(kind: &'static str, disturbance: Disturbance, why: String) -> Difference {
-    let finding = Finding { what: "the set-up".to_owned(), expected: "a run".to_owned(), seen: why };
+    let finding = Finding {
+        what: "the set-up".to_owned(),
+        expected: "a run".to_owned(),
+        seen: why,
+        ..Finding::default()
+    };
     Difference::new(kind, disturbance, None, finding)
 }
 

@@ -423,3 +423,57 @@ fn a_check_panics_with_the_message() {
     );
     Harness::new(job).evicted_at_every_step().check();
 }
+
+/// A thread that waits for its step, while the step waits for the store: the thread holds the clock.
+#[test]
+fn a_run_that_stands_still_is_given_up_in_real_time() {
+    let job: Steps<(), (), u64> = Steps::new(
+        || (),
+        |cx, (), ()| {
+            Box::pin(async move {
+                let (send, mut take) = tokio::sync::mpsc::channel::<u64>(1);
+                let adding = tokio::task::spawn_blocking(move || {
+                    let mut sum = 0;
+                    while let Some(next) = take.blocking_recv() {
+                        sum += next;
+                    }
+                    sum
+                });
+                sleep(Duration::from_secs(1)).await;
+                cx.put_output("out", vec![1]).await?;
+                send.send(3).await.map_err(JobError::fatal)?;
+                drop(send);
+                Ok(Step::Done(adding.await.map_err(JobError::fatal)?))
+            })
+        },
+    );
+    let difference = found(Harness::new(job).frozen());
+    assert!(difference.seen().contains("no step began or ended for 60s of real time"), "{difference}");
+}
+
+/// A permit that all workers of the run share, and that the frozen step holds.
+#[test]
+fn a_disturbed_job_that_does_not_end_gets_its_own_advice() {
+    let permits = Arc::new(tokio::sync::Semaphore::new(1));
+    let job: Steps<(), (), ()> = Steps::new(
+        || (),
+        move |cx, (), ()| {
+            let permits = Arc::clone(&permits);
+            Box::pin(async move {
+                let _permit = permits.acquire().await.map_err(JobError::fatal)?;
+                cx.exists("anything").await?;
+                Ok(Step::Done(()))
+            })
+        },
+    );
+    let difference = found(Harness::new(job).within(Duration::from_secs(600)).frozen());
+    assert!(difference.seen().starts_with("not done: "), "{difference}");
+    assert!(difference.to_string().contains("Does a step hold a lock or a permit"), "{difference}");
+}
+
+#[test]
+fn what_is_observed_may_have_any_number_of_digits() {
+    let job: Steps<(), (), ()> = Steps::new(|| (), |_, (), ()| Box::pin(async { Ok(Step::Done(())) }));
+    let report = Harness::new(job).observe(|_| u128::MAX).killed_at_every_step().check();
+    assert_eq!(report.steps(), 1);
+}

@@ -166,7 +166,9 @@ impl<'a> Reading<'a> {
     fn begin(texts: &'a Texts) -> Self {
         let named = texts.get(CONFIG.key).filter(|config| config.is_set());
         let (file, mut faults) = File::read(named.map(|config| Path::new(&config.text)));
-        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        // An empty one is unset.
+        let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        let variables = variables.filter_map(|(name, _)| name.into_string().ok());
         faults.extend(table::unknown_variables(variables));
         Self { texts, file, settings: WorkerSettings::unread(), faults, origins: Vec::new() }
     }

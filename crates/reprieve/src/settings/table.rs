@@ -374,19 +374,28 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
     STORE.iter().chain(&WORKER).chain(&KEEP)
 }
 
-/// Names of variables that other programs of the project read, or that they set for the programs that
-/// they start.
-const OTHERS: [&str; 10] = [
+/// Names of variables that other programs of the project read, that they set for the programs that they start,
+/// or that are outputs of its templates, which azd puts into the environment.
+const OTHERS: [&str; 19] = [
     "REPRIEVE_ALLOWED_IPS",
+    "REPRIEVE_APPLICATION",
     "REPRIEVE_APPLICATION_VERSION",
+    "REPRIEVE_AZ_TIMEOUT",
     "REPRIEVE_BIN",
+    "REPRIEVE_BUDGET_START",
     "REPRIEVE_CLI",
+    "REPRIEVE_COMPUTE_FLEETS",
     "REPRIEVE_CONTACT_EMAILS",
     "REPRIEVE_CURRENT_CAPACITIES",
     "REPRIEVE_INSTANCES",
     "REPRIEVE_NAME",
+    "REPRIEVE_NSPAWN_ISOLATED",
     "REPRIEVE_PRESET",
+    "REPRIEVE_QUEUES",
+    "REPRIEVE_REAL_AZ",
+    "REPRIEVE_SCALE_SETS",
     "REPRIEVE_SSH_PUBLIC_KEY",
+    "REPRIEVE_WORKER_CLIENT_ID",
 ];
 
 /// The beginnings of such names: of what hooks get, and of what tests need.
@@ -399,6 +408,7 @@ pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
         keys().chain([CONFIG.key]).any(|key| variable(key) == name)
             || OTHERS.contains(&name)
             || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin))
+            || is_of_kubernetes(name)
     };
     let unknown = names.filter(|name| name.starts_with("REPRIEVE_") && !is_known(name));
     let sentence = |name: String| {
@@ -406,6 +416,17 @@ pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
         format!("{name}: there is no such setting; did you mean {nearest}?")
     };
     unknown.map(sentence).collect()
+}
+
+/// Whether Kubernetes may have set the variable, because a service of the namespace has a name that begins with
+/// `reprieve`.
+/// <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>
+fn is_of_kubernetes(name: &str) -> bool {
+    let of_port = ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol));
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT")
+        || name.contains("_PORT_") && of_port
 }
 
 /// Returns the candidate that is most like `name`.

@@ -162,6 +162,43 @@ fn a_misspelt_variable_is_named_with_the_nearest_setting() {
 }
 
 #[test]
+fn variables_of_a_service_in_kubernetes_are_no_settings() {
+    let of_service = [
+        "REPRIEVE_SERVICE_HOST",
+        "REPRIEVE_WORKER_SERVICE_HOST",
+        "REPRIEVE_WORKER_SERVICE_PORT",
+        "REPRIEVE_WORKER_SERVICE_PORT_METRICS",
+        "REPRIEVE_WORKER_PORT",
+        "REPRIEVE_WORKER_PORT_9090_TCP",
+        "REPRIEVE_WORKER_PORT_9090_TCP_ADDR",
+        "REPRIEVE_WORKER_PORT_9090_TCP_PROTO",
+    ];
+    assert_eq!(super::table::unknown_variables(of_service.iter().map(ToString::to_string)), [""; 0]);
+}
+
+/// Whoever follows `infra/README.md` has them in the environment, and so has whoever takes azd's.
+#[test]
+fn the_variables_of_the_templates_and_their_scripts_are_known() {
+    let infra = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra");
+    let (mut directories, mut names) = (vec![infra], std::collections::BTreeSet::new());
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                directories.push(entry.path());
+            } else if let Ok(text) = std::fs::read_to_string(entry.path()) {
+                let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+                let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("REPRIEVE_"));
+                names.extend(words.map(str::to_owned));
+            }
+        }
+    }
+    assert!(names.len() > 20, "{names:?}");
+    // What remains of a name that a script puts together, or a reader is to complete.
+    let names = names.into_iter().filter(|name| !name.ends_with('_'));
+    assert_eq!(super::table::unknown_variables(names), [""; 0]);
+}
+
+#[test]
 fn all_faults_are_reported_at_once_with_their_origins() {
     let file = "queue = 'A'\nlease = '5'\ncolour = 'red'";
     let all =
