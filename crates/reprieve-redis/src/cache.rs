@@ -1,0 +1,133 @@
+//! A Redis cache as a dependency of jobs.
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, IntoConnectionInfo as _, RedisError, Value};
+use reprieve_core::dependency::{Dependency, Signal};
+use tokio::time::timeout;
+
+use crate::ANSWER_WITHIN;
+use crate::watch::MaintenanceWatch;
+
+/// How long the probe's key is kept, in seconds.
+const KEPT_S: u64 = 60;
+
+/// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
+/// that does not know yet that it was promoted, a full cache and a wrong password are away.
+pub struct Redis {
+    client: Client,
+    /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
+    /// the primary may go on.
+    connection: Mutex<Option<MultiplexedConnection>>,
+    /// Begins with the first look for a signal, which is on the worker's runtime.
+    watch: OnceLock<MaintenanceWatch>,
+}
+
+impl Redis {
+    /// A cache at `url`: `redis://[user]:password@host[:port][/database]`, or `rediss://…` with TLS, as Azure Cache
+    /// for Redis wants it on port 6380.
+    ///
+    /// # Errors
+    /// Why the URL can't be used, in one sentence that does not repeat it: it has a password.
+    pub fn open(url: &str) -> Result<Self, String> {
+        let refused = |error: RedisError| {
+            format!(
+                "the URL of the cache can't be used ({}); write rediss://:KEY@HOST:6380",
+                describe(&error)
+            )
+        };
+        let info = url.into_connection_info().map_err(refused)?;
+        let client = Client::open(info).map_err(refused)?;
+        Ok(Self { client, connection: Mutex::new(None), watch: OnceLock::new() })
+    }
+
+    /// The client, for connections of the program's own.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A connection that answers within 500 ms or fails. Make another one when a call has failed, or the
+    /// handle's [topology](reprieve_core::dependency::DependencyHandle::topology) has changed.
+    ///
+    /// # Errors
+    /// As of the `redis` crate.
+    pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN));
+        self.client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// For how long it has not been subscribed to the cache's notifications; `None` while it is, or before it began.
+    #[must_use]
+    pub fn deaf_for(&self) -> Option<std::time::Duration> {
+        self.watch.get().and_then(MaintenanceWatch::deaf_for)
+    }
+
+    fn take(&self) -> Option<MultiplexedConnection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn write(&self) -> Result<(), RedisError> {
+        let mut connection = match self.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let mut set = redis::cmd("SET");
+        set.arg("reprieve:probe").arg(1).arg("EX").arg(KEPT_S);
+        let _written: Value = set.query_async(&mut connection).await?;
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Dependency for Redis {
+    async fn probe(&self) -> Result<(), String> {
+        match timeout(3 * ANSWER_WITHIN, self.write()).await {
+            Ok(written) => written.map_err(|error| describe(&error)),
+            Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
+        }
+    }
+
+    async fn next_signal(&self) -> Signal {
+        self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client.clone())).next().await
+    }
+}
+
+/// Whether an error of a call is the cache's, and not the call's own: the connection, a time-out, a node that is
+/// no primary or not ready. For [`DependencyHandle::call`](reprieve_core::dependency::DependencyHandle::call).
+#[must_use]
+pub fn is_failure(error: &RedisError) -> bool {
+    use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::AuthenticationFailed | ErrorKind::ClusterConnectionNotFound => true,
+        ErrorKind::Server(kind) => {
+            matches!(kind, BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
+        }
+        _ => error.is_timeout() || error.is_connection_dropped() || error.is_unrecoverable_error(),
+    }
+}
+
+/// Describes an error without what the server or the URL says of users and keys.
+pub(crate) fn describe(error: &RedisError) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    match error.code() {
+        Some(code) => code.to_owned(),
+        None => error.category().to_owned(),
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("address", &self.client.get_connection_info().addr().to_string())
+            .finish_non_exhaustive()
+    }
+}

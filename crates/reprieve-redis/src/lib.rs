@@ -1,0 +1,17 @@
+//! A Redis cache as a [`Dependency`](reprieve_core::dependency::Dependency) of jobs.
+//!
+//! [`Redis`] probes the cache as jobs use it, and hears the maintenance notifications that Azure Cache for Redis
+//! publishes. They are one input of the worker's circuit breaker, and all goes on right when none ever comes:
+//! the service retires on 2028-09-30, its successor is not known to send them, and users of the best-known client
+//! call them [unreliable](https://github.com/StackExchange/StackExchange.Redis/issues/2405).
+
+mod cache;
+mod notification;
+mod watch;
+
+pub use cache::{Redis, is_failure};
+pub use notification::{Notification, NotificationType};
+pub use watch::{CHANNEL, MaintenanceWatch};
+
+/// How long a connection, and an answer, may take.
+const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
