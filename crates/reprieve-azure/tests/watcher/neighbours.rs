@@ -92,3 +92,25 @@ async fn a_worker_whose_service_does_not_tell_its_name_has_it_from_another_one()
         server.stop().await;
     }
 }
+
+#[tokio::test]
+async fn workers_that_start_together_ask_once_for_their_machines_name() {
+    let server = server().await;
+    // No fault, but it counts what it lets through, and gives each request some time.
+    server.inject(Endpoint::Instance, &Fault::Late(Duration::from_millis(200)), 1_000);
+    let directory = tempfile::tempdir().expect("a directory");
+    let clients: Vec<_> = (0..WORKERS).map(|_| client(&server).sharing(directory.path())).collect();
+    let names =
+        clients.iter().flat_map(|client| [client.compute_once(seconds(5)), client.compute_once(seconds(5))]);
+    for compute in join_all(names).await {
+        assert_eq!(compute.expect("an answer").name, ME);
+    }
+    assert_eq!(server.state().faults[0].injected, 1);
+    // One that has the answer of the others, and one that asks in any case.
+    let later = client(&server).sharing(directory.path());
+    assert_eq!(later.compute_once(seconds(5)).await.expect("an answer").name, ME);
+    assert_eq!(server.state().faults[0].injected, 1);
+    assert_eq!(later.compute(seconds(5)).await.expect("an answer").name, ME);
+    assert_eq!(server.state().faults[0].injected, 2);
+    server.stop().await;
+}

@@ -236,7 +236,7 @@ async fn an_account_that_keeps_what_is_overwritten_is_a_warning_with_an_estimate
         assert_eq!(code, Some(0), "{found:#}");
         if keeps_copies {
             let expected =
-                ["versioning and soft delete are on", "about 1008000 MB a week", "--enable-versioning false"];
+                ["versioning and soft delete are on", "about 1008.0 GB a week", "--enable-versioning false"];
             assert_finding(&found, "copies", "warning", &expected);
         } else {
             assert!(!found.to_string().contains("\"copies\""), "{found:#}");

@@ -222,8 +222,8 @@ impl Interruptions {
             tracing::warn!(
                 notice = %notice.id,
                 in_ms = in_ms(notice),
-                "this VM will be moved because its host is predicted to fail, possibly early; redeploy it now \
-                 (`az vm redeploy`), or set --predicted-failure drain"
+                "this VM will be moved or restarted because its host is predicted to fail, possibly early; redeploy it \
+                 now (`az vm redeploy`). With --predicted-failure drain a worker that may approve drains for a Redeploy"
             );
         }
         for (notice, deadline) in orders.drain {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Method;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -36,10 +37,6 @@ const NEWEST_LATE_MAX: Duration = Duration::from_millis(500);
 /// The interval between the versions that one call tries: all processes of a VM share five requests
 /// per second.
 const FALL_BACK_EVERY: Duration = Duration::from_millis(500);
-
-/// How long the metadata service is waited for when another worker of this VM has read its name since
-/// the VM started.
-const KEPT_INSTANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of one approval. Approvals are sent while a drain ends, when seconds count.
 pub(crate) const APPROVAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -73,7 +70,7 @@ pub struct Client {
     pinned: Option<ApiVersion>,
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
     /// The VM, as the answer to a request of this client or of a clone describes it.
-    instance: Arc<Mutex<Option<Compute>>>,
+    instance: Arc<AsyncMutex<Option<Compute>>>,
     shared: Option<Arc<SharedAnswers>>,
 }
 
@@ -233,35 +230,37 @@ impl Client {
         self.compute_or_failure(within).await.map_err(|failure| failure.error)
     }
 
-    /// Returns the answer to an earlier request of this client or of a clone; requests it if there is none.
-    /// The service limits the requests of a VM, and the VM keeps its name.
+    /// Returns the answer to an earlier request of this client or of a clone, or of another worker that shares its
+    /// answers since the machine started; requests it if there is none. Of several only one requests it at a time,
+    /// because the service limits the requests of a VM, and the VM keeps its name.
     pub async fn compute_once(&self, within: Duration) -> Result<Compute> {
-        let known = || self.instance.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compute) = known().clone() {
-            return Ok(compute);
-        }
-        let compute = self.compute(within).await?;
-        *known() = Some(compute.clone());
-        Ok(compute)
+        let known = async {
+            let mut instance = self.instance.lock().await;
+            if let Some(compute) = instance.as_ref() {
+                return Ok(compute.clone());
+            }
+            let compute = match &self.shared {
+                Some(shared) => shared.instance(within, self.compute(within)).await?,
+                None => self.compute(within).await?,
+            };
+            *instance = Some(compute.clone());
+            Ok(compute)
+        };
+        // Whoever holds the lock may wait for longer.
+        timeout(within, known).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {within:?}");
+            Err(Error::new(ErrorKind::TimedOut, "read this VM's name", message))
+        })
     }
 
     /// Requests them, and returns the kind of failure.
     pub(crate) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
-        let kept = self.shared.as_ref().and_then(|shared| shared.kept_instance());
-        let kept = kept.and_then(|body| Compute::read(&body).ok());
-        let within = if kept.is_some() { within.min(KEPT_INSTANCE_AFTER) } else { within };
         let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
-        let asked = self.http.send(request, within).await.and_then(|body| {
-            let compute = Compute::read(&body.bytes);
-            compute
-                .inspect(|_| self.shared.iter().for_each(|shared| shared.keep_instance(&body.bytes)))
-                .map_err(|error| Failure::new(FailureKind::Garbage, error))
-        });
-        asked.or_else(|failure| {
-            let compute = kept.ok_or(failure)?;
-            debug!(name = compute.name, "this VM's name is the one that another worker of this VM has read");
-            Ok(compute)
-        })
+        let body = self.http.send(request, within).await?;
+        let compute = Compute::read(&body.bytes);
+        compute
+            .inspect(|_| self.shared.iter().for_each(|shared| shared.keep_instance(&body.bytes)))
+            .map_err(|error| Failure::new(FailureKind::Garbage, error))
     }
 
     /// Requests the api-versions of the instance document that the service supports, the oldest

@@ -238,15 +238,16 @@ fn kept_copies(copies: Copies, account: &str, save_every: Duration) -> Option<Fi
     };
     let week = Duration::from_hours(7 * 24).as_secs_f64() / save_every.as_secs_f64().max(1.0) * STATE_MB;
     let seen = format!(
-        "{on}, so every overwritten checkpoint is kept and billed: about {week:.0} MB a week for each slot, with states \
+        "{on}, so every overwritten checkpoint is kept and billed: about {:.1} GB a week for each slot, with states \
          of {STATE_MB} MB that are saved every {}",
+        week / 1_000.0,
         duration(save_every)
     );
     let cure = format!(
         "use an account that holds nothing else, without them: `az storage account blob-service-properties update \
          --account-name {account} --enable-versioning false --enable-delete-retention false`"
     );
-    Some(Finding::warning("copies", seen, cure))
+    Some(Finding::warning("copies", seen, cure).with("mb_a_week_for_each_slot", week.round()))
 }
 
 fn conditions(kept: Option<bool>) -> Finding {

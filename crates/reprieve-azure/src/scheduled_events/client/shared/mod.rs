@@ -23,7 +23,9 @@ use reprieve_core::{Error, ErrorKind};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use self::ask_lock::AskLock;
 use self::channel::{Channel, Look};
+use super::compute::Compute;
 use super::failure::{Failure, FailureKind};
 use super::http::Body;
 
@@ -144,9 +146,31 @@ impl SharedAnswers {
         }
     }
 
+    /// Returns the instance document that a worker has kept since this machine started; by `ask` if there is
+    /// none, and no other worker asks, which is waited for no longer than `within`.
+    pub(super) async fn instance(
+        &self,
+        within: Duration,
+        ask: impl Future<Output = Result<Compute, Error>>,
+    ) -> Result<Compute, Error> {
+        let began = Instant::now();
+        loop {
+            if let Some(compute) = self.kept_instance().and_then(|body| Compute::read(&body).ok()) {
+                return Ok(compute);
+            }
+            let lock =
+                self.create_directory().and_then(|()| AskLock::try_take(0, self.instance_file("lock")));
+            match lock {
+                Ok(None) if began.elapsed() < within => sleep(LOOK_EVERY).await,
+                // Without a directory each worker asks for itself.
+                _held => return ask.await,
+            }
+        }
+    }
+
     /// The instance document that a worker has kept since this machine started; later it may be another
     /// VM's, made of this one's disk.
-    pub(super) fn kept_instance(&self) -> Option<Vec<u8>> {
+    fn kept_instance(&self) -> Option<Vec<u8>> {
         let text = fs::read(self.instance_file("json")).ok()?;
         let end = text.iter().position(|byte| *byte == b'\n')?;
         (text[..end] == *boot()?.as_bytes()).then(|| text[end + 1..].to_vec())
