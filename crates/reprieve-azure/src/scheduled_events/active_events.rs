@@ -362,7 +362,10 @@ impl EventChange {
             kind: event.event_type.kind(),
             phase: event.event_status.phase(),
             received: clock.at,
-            not_before: self.not_before.map(|at| clock.instant(at)),
+            // A time that can't be read may be any; an event of an unknown type is advice without one.
+            not_before: self.not_before.map(|at| clock.instant(at)).or_else(|| {
+                (NotBefore::read(&event.not_before) == NotBefore::Unreadable).then_some(clock.at)
+            }),
             duration: event.duration(),
             initiator: match event.event_source.as_str() {
                 "Platform" => Initiator::Platform,

@@ -362,6 +362,18 @@ async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     assert_eq!(elsewhere[0].for_worker("ME_0", clock(&now)), None);
 }
 
+/// For a type that is known a missing time is the same; one that is not known would be advice.
+#[tokio::test(start_paused = true)]
+async fn a_worker_takes_a_time_that_can_not_be_read_for_the_present() {
+    for (text, is_now) in [("in a while", true), ("", false)] {
+        let body = SCHEDULED.replace("Mon, 11 Apr 2022 22:26:58 GMT", text).replace("Preempt", "Surprise");
+        let (mut active, now) = (ActiveEvents::default(), answer(&body, ApiVersion::NEWEST));
+        let change = active.update(&now, "me_0")[0].for_worker("me_0", clock(&now));
+        let Some(Change::Noticed(notice)) = change else { panic!("{change:?}") };
+        assert_eq!(notice.not_before, is_now.then_some(now.at), "{text:?}");
+    }
+}
+
 #[test]
 fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
     let mut active = ActiveEvents::default();
