@@ -76,6 +76,8 @@ pub use reprieve_core::{
 pub use reprieve_core::{checkpoint, clock, dependency, interruption, ports, retention, telemetry, worker};
 #[cfg(feature = "testing")]
 pub use reprieve_core::{memory, testing};
+#[cfg(feature = "redis")]
+pub use reprieve_redis as redis;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

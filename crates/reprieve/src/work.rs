@@ -71,6 +71,7 @@ override those in the code:
                     the dependencies that its jobs can't do without, and can [default: none]
   without = N       how many begin at once in a worker while one of the latter is away
                     [default: half of its slots]
+A cache stands below [dependencies.NAME]: redis = \"env:VARIABLE\", which has its URL.
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
 Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";
@@ -252,7 +253,8 @@ async fn start(
              returns them to their own queue"
         );
     }
-    let worker = settings.kinds.apply(configure(worker)).build()?;
+    // Kinds last, because they name the dependencies.
+    let worker = settings.kinds.apply(settings.dependencies.apply(configure(worker))).build()?;
     let monitor = worker.monitor();
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     health.started(monitor);

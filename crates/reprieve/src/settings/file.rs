@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::dependencies::Dependencies;
 use super::given::{By, Given};
 use super::kinds::Kinds;
 use super::table::{self, Setting};
@@ -15,12 +16,16 @@ const NAME: &str = "reprieve.toml";
 /// The key of the limits of kinds of job.
 const KINDS: &str = "kinds";
 
+/// The key of what jobs depend on.
+const DEPENDENCIES: &str = "dependencies";
+
 /// The contents of a settings file.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     path: PathBuf,
     values: BTreeMap<String, Given>,
     pub(super) kinds: Kinds,
+    dependencies: Option<toml::Value>,
 }
 
 impl File {
@@ -39,6 +44,14 @@ impl File {
             }
         };
         Self::parse(path, &text)
+    }
+
+    /// What jobs depend on, for a worker: others need not have what it is to be reached by. Returns one sentence
+    /// for each fault.
+    pub(super) fn dependencies(&self) -> (Dependencies, Vec<String>) {
+        let Some(value) = &self.dependencies else { return Default::default() };
+        let (dependencies, faults) = Dependencies::read(value);
+        (dependencies, faults.into_iter().map(|fault| format!("{}: {fault}", self.name())).collect())
     }
 
     /// The value of `key`, if the file has it.
@@ -70,6 +83,10 @@ impl File {
                 let of_kinds;
                 (file.kinds, of_kinds) = Kinds::read(value);
                 faults.extend(of_kinds.into_iter().map(|fault| format!("{}: {fault}", path.display())));
+                continue;
+            }
+            if key == DEPENDENCIES {
+                file.dependencies = Some(value);
                 continue;
             }
             let text = match (table::find(&key), value) {

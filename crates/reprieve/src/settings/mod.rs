@@ -2,6 +2,7 @@
 //! overrides the file, which overrides the default. All faults are reported at once.
 
 mod args;
+mod dependencies;
 mod file;
 mod given;
 mod kinds;
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::args::Texts;
 pub use self::args::{CleanArgs, StoreArgs, WorkerArgs};
+pub(crate) use self::dependencies::Dependencies;
 use self::file::File;
 use self::given::By;
 pub(crate) use self::given::Given;
@@ -47,6 +49,8 @@ pub(crate) struct WorkerSettings {
     /// How long the start waits for a store that refuses or does not answer.
     pub(crate) start_timeout: Duration,
     pub(crate) worker: Settings,
+    /// What jobs depend on besides the store, from the settings file.
+    pub(crate) dependencies: Dependencies,
     /// The limits of kinds of job that the settings file sets.
     pub(crate) kinds: Kinds,
     pub(crate) listen: Option<SocketAddr>,
@@ -108,6 +112,9 @@ impl WorkerSettings {
         reading.read(&WORKER);
         reading.read(&KEEP);
         reading.settings.kinds = std::mem::take(&mut reading.file.kinds);
+        let faults;
+        (reading.settings.dependencies, faults) = reading.file.dependencies();
+        reading.faults.extend(faults);
         let faults = reading.settings.worker.check();
         reading.faults.extend(faults);
         let own = &reading.settings.store.queues;
@@ -136,6 +143,7 @@ impl WorkerSettings {
             state_dir: None,
             start_timeout: Duration::ZERO,
             worker,
+            dependencies: Dependencies::default(),
             kinds: Kinds::default(),
             listen: None,
             log: LogSettings::default(),

@@ -1,0 +1,120 @@
+//! What jobs depend on besides the store, in the tables `[dependencies.NAME]` of `reprieve.toml`.
+
+use std::sync::Arc;
+
+use reprieve_core::dependency::Dependency;
+use reprieve_core::worker::WorkerBuilder;
+
+use super::table::nearest;
+
+/// The keys of such a table: the kinds of dependency.
+const KINDS: [&str; 1] = ["redis"];
+
+/// The beginning of a value that names an environment variable.
+const ENV: &str = "env:";
+
+/// The dependencies that the file names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dependencies(Vec<(String, Arc<dyn Dependency>)>);
+
+impl Dependencies {
+    /// Reads the table `dependencies` of the file. Returns what could be read, and one sentence for each fault,
+    /// which repeats no value: it may have a password.
+    pub(super) fn read(value: &toml::Value) -> (Self, Vec<String>) {
+        let (mut dependencies, mut faults) = (Self::default(), Vec::new());
+        let toml::Value::Table(tables) = value else {
+            return (
+                dependencies,
+                vec!["dependencies must be tables such as [dependencies.cache]".to_owned()],
+            );
+        };
+        for (name, value) in tables {
+            match value.as_table().ok_or_else(|| format!("write [dependencies.{name}] and its kind below")) {
+                Err(why) => faults.push(format!("dependencies.{name} must be a table; {why}")),
+                Ok(table) => match read(table) {
+                    Ok(dependency) => dependencies.0.push((name.clone(), dependency)),
+                    Err(why) => faults.push(format!("dependencies.{name}: {why}")),
+                },
+            }
+        }
+        (dependencies, faults)
+    }
+
+    /// Adds them to the worker.
+    pub(crate) fn apply(&self, worker: WorkerBuilder) -> WorkerBuilder {
+        self.0
+            .iter()
+            .fold(worker, |worker, (name, dependency)| worker.dependency(name, Arc::clone(dependency)))
+    }
+}
+
+fn read(table: &toml::Table) -> Result<Arc<dyn Dependency>, String> {
+    if let Some(key) = table.keys().find(|key| !KINDS.contains(&key.as_str())) {
+        let nearest = nearest(key, KINDS.into_iter());
+        return Err(format!("there is no kind of dependency {key:?}; did you mean {nearest:?}?"));
+    }
+    let value = table.get("redis").ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
+    let text = value.as_str().ok_or("redis must be text in quotes")?;
+    redis(&resolve(text)?)
+}
+
+/// Returns the text, or the value of the environment variable that it names.
+fn resolve(text: &str) -> Result<String, String> {
+    let Some(variable) = text.strip_prefix(ENV) else { return Ok(text.to_owned()) };
+    #[expect(clippy::disallowed_methods, reason = "the settings name the variable")]
+    let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
+    value.ok_or_else(|| format!("the environment variable {variable} is not set"))
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str) -> Result<Arc<dyn Dependency>, String> {
+    Ok(Arc::new(reprieve_redis::Redis::open(url)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(_: &str) -> Result<Arc<dyn Dependency>, String> {
+    Err("this program was built without Redis; build it with the feature \"redis\" of reprieve".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dependencies(text: &str) -> (Dependencies, Vec<String>) {
+        let mut table: toml::Table = text.parse().unwrap();
+        Dependencies::read(&table.remove("dependencies").unwrap())
+    }
+
+    #[test]
+    fn every_fault_is_named_without_the_value() {
+        for (text, why) in [
+            ("dependencies = 3", "must be tables"),
+            ("[dependencies]\ncache = 'redis://:hunter2@host'", "dependencies.cache must be a table"),
+            ("[dependencies.cache]", "dependencies.cache: say what it is"),
+            ("[dependencies.cache]\nredi = 'hunter2'", "did you mean \"redis\"?"),
+            ("[dependencies.cache]\nredis = 3", "must be text"),
+            ("[dependencies.cache]\nredis = 'env:REPRIEVE_TEST_NOT_SET'", "REPRIEVE_TEST_NOT_SET is not set"),
+        ] {
+            let (_, faults) = dependencies(text);
+            assert_eq!(faults.len(), 1, "{text}: {faults:?}");
+            assert!(faults[0].contains(why) && !faults[0].contains("hunter2"), "{text}: {faults:?}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_cache_is_added_to_the_worker() {
+        let (found, faults) = dependencies("[dependencies.cache]\nredis = 'redis://:hunter2@localhost'");
+        assert_eq!((found.0.len(), faults), (1, Vec::new()));
+        assert_eq!(found.0[0].0, "cache");
+        let (_, faults) = dependencies("[dependencies.cache]\nredis = 'http://:hunter2@localhost'");
+        assert!(faults[0].contains("URL") && !faults[0].contains("hunter2"), "{faults:?}");
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[test]
+    fn a_program_without_redis_says_which_feature_it_needs() {
+        let (_, faults) = dependencies("[dependencies.cache]\nredis = 'redis://localhost'");
+        assert!(faults[0].contains("feature \"redis\""), "{faults:?}");
+    }
+}
