@@ -107,9 +107,10 @@ impl DependencyHandle {
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
-    /// some are made, and all of jobs that need it, of which only some are begun; those have five seconds more when
-    /// a maintenance is announced, to end their step. `is_failure` says whether an error is the service's, such as a lost connection or a
-    /// time-out, and not the call's own, such as a wrong type: that counts as an answer.
+    /// some are made, and all of jobs that need it, of which only some are begun; those have five seconds more
+    /// when a maintenance is announced, to end their step. `is_failure` says whether an error is the service's,
+    /// such as a lost connection or a time-out, and not the call's own, such as a wrong type: that counts as an
+    /// answer.
     ///
     /// # Errors
     /// [`CallError::Open`] when it was not made; else the call's own.
@@ -246,19 +247,19 @@ impl DependencyHandle {
     }
 
     fn change(&self, change: impl FnOnce(&mut Breaker, Duration) -> Option<Change>) {
-        let now = self.now();
-        let (change, state, topology) = {
+        let changed = {
             let mut breaker = self.lock();
             let before = breaker.probe_at();
-            let change = change(&mut breaker, now);
+            let changed = change(&mut breaker, self.now());
             if breaker.probe_at() != before {
                 self.inner.due.notify_one();
             }
-            (change, breaker.state(), breaker.topology())
+            // Under the lock, so that the later of two changes is seen last.
+            let (state, topology) = (breaker.state(), breaker.topology());
+            self.inner.seen.modify(|seen| (seen.state, seen.topology) = (state, topology));
+            changed
         };
-        // The lock of the breaker is not held here, so the later of two may come first; each reads it anew.
-        self.inner.seen.modify(|seen| (seen.state, seen.topology) = (state, topology));
-        if let Some(change) = change {
+        if let Some(change) = changed {
             self.log(&change);
         }
     }

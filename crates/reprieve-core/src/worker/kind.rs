@@ -114,6 +114,11 @@ impl Kind {
         select_all(opened).await.0
     }
 
+    /// Returns what its jobs need and does not serve, as far as is known.
+    pub(super) fn known_to_be_away(&self) -> Option<&DependencyHandle> {
+        self.needs.iter().find(|needed| needed.state() != BreakerState::Closed)
+    }
+
     /// Returns what its jobs need and does not serve, by a fresh look.
     pub(super) async fn unserved(&self) -> Option<&DependencyHandle> {
         for needed in &self.needs {

@@ -19,6 +19,7 @@ use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within}
 #[derive(Debug)]
 struct Cache {
     serves: AtomicBool,
+    hangs: AtomicBool,
     probes: AtomicUsize,
     announced: tokio::sync::Mutex<mpsc::UnboundedReceiver<Signal>>,
     announce: mpsc::UnboundedSender<Signal>,
@@ -27,8 +28,8 @@ struct Cache {
 impl Cache {
     fn new() -> Arc<Self> {
         let (announce, announced) = mpsc::unbounded_channel();
-        let (serves, probes) = (AtomicBool::new(true), AtomicUsize::new(0));
-        Arc::new(Self { serves, probes, announced: tokio::sync::Mutex::new(announced), announce })
+        let (serves, hangs, probes) = (AtomicBool::new(true), AtomicBool::new(false), AtomicUsize::new(0));
+        Arc::new(Self { serves, hangs, probes, announced: tokio::sync::Mutex::new(announced), announce })
     }
 
     fn set(&self, serves: bool) {
@@ -44,6 +45,9 @@ impl Cache {
 impl Dependency for Cache {
     async fn probe(&self) -> Result<(), String> {
         self.probes.fetch_add(1, Relaxed);
+        if self.hangs.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
         self.get()
     }
 
@@ -326,6 +330,20 @@ async fn a_drain_is_as_fast_while_what_the_jobs_need_is_away() {
     // Those that were asked to wait before may be back in the queue.
     assert!(report.released_saved + report.released_unstarted == report.held, "{report:?}");
     assert_eq!((report.released_cut, report.abandoned, report.leases_lost), (0, 0, 0), "{report:?}");
+}
+
+/// A step has failed, and whether that is its own fault takes the look of a hanging cache.
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_look_at_what_hangs() {
+    let (store, cache) = (memory::store(), Cache::new());
+    cache.hangs.store(true, Relaxed);
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = start_built(worker.job(Failing).depends::<Failing>(Depends::needs(["cache"])));
+    enqueue::<Failing>(&store, 1).await;
+    sleep(ms(500)).await;
+    let began = Instant::now();
+    let report = worker.evict(secs(30)).await;
+    assert!(began.elapsed() < ms(500) && report.held == 1, "{:?} {report:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

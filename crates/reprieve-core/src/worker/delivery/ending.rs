@@ -372,18 +372,26 @@ impl Guardian {
     }
 
     /// Returns the dependency because of which the run ended so, if it is one: the job was asked to wait for it,
-    /// or has failed, and it does not serve now. A drain asks no dependency.
+    /// or has failed, and it does not serve now. A drain waits for no look at it.
     async fn is_excused_by(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
-        if self.deadline().is_some() {
-            return None;
-        }
+        let (mut drain, kind) = (self.drain.clone(), &assignment.kind);
         let may_be = match ended {
-            RunOutcome::Yielded | RunOutcome::CutShort(_) => return assignment.run.waits_for.get().cloned(),
+            RunOutcome::Yielded | RunOutcome::CutShort(_) if drain.get().is_none() => {
+                return assignment.run.waits_for.get().cloned();
+            }
             RunOutcome::Failed(error) => error.is_retry(),
             RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_)),
             _ => false,
         };
-        if may_be { assignment.kind.unserved().await.cloned() } else { None }
+        if !may_be {
+            return None;
+        }
+        let found = tokio::select! {
+            biased;
+            _ = drain.wait_for(|deadline| deadline.is_some()) => kind.known_to_be_away(),
+            found = kind.unserved() => found,
+        };
+        found.cloned()
     }
 
     /// Returns the message of a job until something that it needs serves again.
