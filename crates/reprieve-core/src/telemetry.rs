@@ -252,6 +252,8 @@ mod tests {
     fn every_documented_metric_is_exported_under_its_name() {
         let telemetry = Telemetry::new();
         telemetry.jobs.get_or_create(&ByOutcome { kind: "k".into(), outcome: "completed" }).inc();
+        let of_cache = ByDependency { dependency: "cache".to_owned(), state: "open" };
+        telemetry.dependency_state.get_or_create(&of_cache).set(1);
         telemetry.stage.get_or_create(&ByStage { stage: "start" }).set(1);
         telemetry.lease_renewals.get_or_create(&ByResult { result: "ok" }).inc();
         let kind = ByKind { kind: "k".into() };

@@ -6,10 +6,12 @@
 //! call them [unreliable](https://github.com/StackExchange/StackExchange.Redis/issues/2405).
 
 mod cache;
+mod failure;
 mod notification;
 mod watch;
 
-pub use cache::{Redis, is_failure};
+pub use cache::Redis;
+pub use failure::is_failure;
 pub use notification::{Notification, NotificationType};
 pub use watch::{CHANNEL, MaintenanceWatch};
 

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ANSWER_WITHIN;
+use crate::failure::describe;
 use crate::notification::Notification;
 
 /// The channel on which Azure Cache for Redis publishes its notifications.
@@ -117,7 +118,7 @@ async fn subscribe(client: &Client) -> Result<PubSub, String> {
         Ok::<_, RedisError>(connection)
     };
     match timeout(2 * ANSWER_WITHIN, subscribing).await {
-        Ok(subscribed) => subscribed.map_err(|error| crate::cache::describe(&error)),
+        Ok(subscribed) => subscribed.map_err(|error| describe(&error)),
         Err(_) => Err(format!("no answer within {:?}", 2 * ANSWER_WITHIN)),
     }
 }
@@ -130,7 +131,7 @@ async fn listen(subscription: PubSub, say: &mpsc::UnboundedSender<Heard>) -> Str
             message = messages.next() => message,
             () = sleep(PING_EVERY) => match timeout(ANSWER_WITHIN, sink.ping::<redis::Value>()).await {
                 Ok(Ok(_)) => continue,
-                Ok(Err(error)) => return crate::cache::describe(&error),
+                Ok(Err(error)) => return describe(&error),
                 Err(_) => return format!("no answer within {ANSWER_WITHIN:?}"),
             },
         };

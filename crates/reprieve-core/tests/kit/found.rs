@@ -10,7 +10,7 @@ use reprieve_core::{JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::support::{Steps, found};
+use crate::support::{Steps, found, sleep_really};
 
 #[derive(Default, Serialize, Deserialize)]
 struct Skipping {
@@ -172,7 +172,7 @@ fn a_frozen_step_goes_on_where_it_was_and_overwrites_what_came_later() {
                     match wait {
                         "a timer" => sleep(Duration::from_secs(1)).await,
                         "a call" => drop(cx.exists("anything").await?),
-                        "a thread" => cx.compute(|| ()).await,
+                        "a thread" => cx.compute(|| sleep_really(Duration::from_millis(20))).await,
                         _ => tokio::task::yield_now().await,
                     }
                     register.store(at, Relaxed);

@@ -13,18 +13,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::Steps;
+use crate::support::{Steps, sleep_really};
 
 /// Simulated seconds pass in microseconds where nothing holds the clock.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// How long the real thing takes: longer than the clock stands still at a wait that is not known.
 const SLOW: Duration = Duration::from_millis(250);
-
-#[expect(clippy::disallowed_methods, reason = "something real takes real time")]
-fn sleep_really(length: Duration) {
-    thread::sleep(length);
-}
 
 /// A server on a thread, which answers slowly with what it is sent.
 fn echo() -> SocketAddr {

@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reprieve_core::testing::{Difference, Harness};
@@ -51,6 +53,11 @@ where
     async fn step(&self, cx: &JobContext, args: &A, at: C) -> Stepped<C, O> {
         (self.step)(cx, args, at).await
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "something real takes real time")]
+pub(crate) fn sleep_really(length: Duration) {
+    thread::sleep(length);
 }
 
 /// Returns what the harness finds.
