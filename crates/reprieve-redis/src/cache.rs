@@ -95,8 +95,29 @@ impl Dependency for Redis {
         }
     }
 
+    fn announces(&self) -> &'static str {
+        let address = self.client.get_connection_info().addr().to_string();
+        announces(address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host))
+    }
+
     async fn next_signal(&self) -> Signal {
         self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client.clone())).next().await
+    }
+}
+
+/// What a server at this host is known to announce, by the domains of the two services.
+/// <https://learn.microsoft.com/azure/redis/overview>
+fn announces(host: &str) -> &'static str {
+    const OF_CACHE: [&str; 3] =
+        [".redis.cache.windows.net", ".redis.cache.chinacloudapi.cn", ".redis.cache.usgovcloudapi.net"];
+    const OF_MANAGED: [&str; 2] = [".redis.azure.net", ".redisenterprise.cache.azure.net"];
+    let is_of = |domains: &[&str]| domains.iter().any(|domain| host.to_ascii_lowercase().ends_with(domain));
+    if is_of(&OF_CACHE) {
+        "Azure Cache for Redis announces most maintenance, but not reliably, and retires on 2028-09-30"
+    } else if is_of(&OF_MANAGED) {
+        "Azure Managed Redis is not known to announce maintenance, so the first calls of jobs fail at a failover"
+    } else {
+        "a server of this kind announces no maintenance, so the first calls of jobs fail when it goes"
     }
 }
 
@@ -105,5 +126,23 @@ impl fmt::Debug for Redis {
         f.debug_struct("Redis")
             .field("address", &self.client.get_connection_info().addr().to_string())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cache_announces_shows_in_its_name() {
+        for (url, known) in [
+            ("rediss://:key@thumbs.redis.cache.windows.net:6380", "Azure Cache for Redis announces"),
+            ("rediss://:key@THUMBS.redis.cache.windows.net:6380", "Azure Cache for Redis announces"),
+            ("rediss://:key@thumbs.westeurope.redis.azure.net:10000", "Azure Managed Redis is not known"),
+            ("redis://localhost", "announces no maintenance"),
+            ("redis://redis.cache.windows.net.example.org", "announces no maintenance"),
+        ] {
+            assert!(Redis::open(url).unwrap().announces().contains(known), "{url}");
+        }
     }
 }

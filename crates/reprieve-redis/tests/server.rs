@@ -2,80 +2,31 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use reprieve_core::dependency::{Dependency, Signal};
 use reprieve_redis::{CHANNEL, Redis};
-use reprieve_testkit::{Process, Signal as UnixSignal, until};
-use tempfile::TempDir;
+use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
 use tokio::time::timeout;
-
-/// If set, a missing redis-server is a failure.
-const NEEDED: &str = "REPRIEVE_TESTS_NEED_REDIS";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A server on a port of its own, with the password "secret".
-struct Server {
-    process: Process,
-    port: u16,
-    _directory: TempDir,
+async fn run(server: &RedisServer, command: &[&str]) -> redis::Value {
+    let mut connection = Redis::open(&server.url()).unwrap().connect().await.unwrap();
+    let mut words = redis::cmd(command[0]);
+    for word in &command[1..] {
+        words.arg(word);
+    }
+    words.query_async(&mut connection).await.unwrap()
 }
 
-impl Server {
-    /// Starts one; `None` where there is no Redis and none is needed.
-    async fn start() -> Option<Self> {
-        let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status();
-        if is_there.is_err() {
-            assert!(std::env::var_os(NEEDED).is_none(), "there is no redis-server, and {NEEDED} is set");
-            return None;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let mut command = Command::new("redis-server");
-        command.args([
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--requirepass",
-            "secret",
-            "--loglevel",
-            "warning",
-        ]);
-        command.args(["--port", &port.to_string()]).arg("--dir").arg(directory.path()).stdout(Stdio::null());
-        let server = Self { process: Process::start(&mut command), port, _directory: directory };
-        until("the server answers", LIMIT, async || server.connect().await).await;
-        Some(server)
-    }
-
-    fn url(&self) -> String {
-        format!("redis://:secret@127.0.0.1:{}", self.port)
-    }
-
-    async fn connect(&self) -> Option<MultiplexedConnection> {
-        Redis::open(&self.url()).unwrap().connect().await.ok()
-    }
-
-    async fn run(&self, command: &[&str]) -> redis::Value {
-        let mut connection = self.connect().await.unwrap();
-        let mut words = redis::cmd(command[0]);
-        for word in &command[1..] {
-            words.arg(word);
-        }
-        words.query_async(&mut connection).await.unwrap()
-    }
-
-    /// Publishes a notification when somebody listens.
-    async fn announce(&self, what: &str) {
-        let message = format!("NotificationType|{what}|StartTimeInUTC|2021-03-02T23:26:57|IsReplica|False");
-        until("somebody listens", LIMIT, async || {
-            (self.run(&["PUBLISH", CHANNEL, &message]).await == redis::Value::Int(1)).then_some(())
-        })
-        .await;
-    }
+/// Publishes a notification when somebody listens.
+async fn announce(server: &RedisServer, what: &str) {
+    let message = format!("NotificationType|{what}|StartTimeInUTC|2021-03-02T23:26:57|IsReplica|False");
+    until("somebody listens", LIMIT, async || {
+        (run(server, &["PUBLISH", CHANNEL, &message]).await == redis::Value::Int(1)).then_some(())
+    })
+    .await;
 }
 
 async fn next(cache: &Redis) -> Signal {
@@ -84,34 +35,34 @@ async fn next(cache: &Redis) -> Signal {
 
 #[tokio::test]
 async fn notifications_are_heard_again_after_the_failover_that_cuts_the_subscription() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = RedisServer::start() else { return };
     let cache = Redis::open(&server.url()).unwrap();
     assert_eq!(cache.deaf_for(), None, "it has not begun to listen");
-    let (heard, ()) = tokio::join!(next(&cache), server.announce("NodeMaintenanceStarting"));
+    let (heard, ()) = tokio::join!(next(&cache), announce(&server, "NodeMaintenanceStarting"));
     assert_eq!((heard, cache.deaf_for()), (Signal::Begins, None));
-    server.run(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    run(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     assert_eq!(next(&cache).await, Signal::Disconnected);
-    let (heard, ()) = tokio::join!(next(&cache), server.announce("NodeMaintenanceFailoverComplete"));
+    let (heard, ()) = tokio::join!(next(&cache), announce(&server, "NodeMaintenanceFailoverComplete"));
     assert_eq!(heard, Signal::Switched);
     // What is dropped while it waits loses nothing.
     for _ in 0..3 {
         let waited = timeout(Duration::from_millis(1), cache.next_signal()).await;
         assert!(waited.is_err(), "{waited:?}");
     }
-    server.announce("NodeMaintenanceSomethingNew").await;
-    server.announce("NodeMaintenanceEnded").await;
+    announce(&server, "NodeMaintenanceSomethingNew").await;
+    announce(&server, "NodeMaintenanceEnded").await;
     assert_eq!(next(&cache).await, Signal::Ended);
 }
 
 #[tokio::test]
 async fn a_probe_wants_a_primary_that_answers() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = RedisServer::start() else { return };
     let cache = Redis::open(&server.url()).unwrap();
     assert_eq!(cache.probe().await, Ok(()));
     let others = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
-    server.run(&["REPLICAOF", "127.0.0.1", &others]).await;
+    run(&server, &["REPLICAOF", "127.0.0.1", &others]).await;
     assert_eq!(cache.probe().await, Err("READONLY".to_owned()));
-    server.run(&["REPLICAOF", "NO", "ONE"]).await;
+    run(&server, &["REPLICAOF", "NO", "ONE"]).await;
     assert_eq!(cache.probe().await, Ok(()));
 
     server.process.signal(UnixSignal::STOP);
@@ -121,7 +72,7 @@ async fn a_probe_wants_a_primary_that_answers() {
     server.process.signal(UnixSignal::CONT);
     until("it answers again", LIMIT, async || cache.probe().await.ok()).await;
 
-    let wrong = Redis::open(&format!("redis://:hunter2@127.0.0.1:{}", server.port)).unwrap();
+    let wrong = Redis::open(&format!("redis://:hunter2@127.0.0.1:{}", server.port())).unwrap();
     let why = wrong.probe().await.unwrap_err();
     assert!(!why.contains("hunter2") && !why.contains("secret"), "{why}");
     drop(server);

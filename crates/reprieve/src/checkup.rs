@@ -1,7 +1,10 @@
 //! The resources that a worker with given arguments would use, for the `reprieve` command's checks.
 
+use std::sync::Arc;
+
 use reprieve_azure::scheduled_events::Client as Metadata;
 use reprieve_azure::storage::ContainerName;
+use reprieve_core::dependency::Dependency;
 use reprieve_core::worker::Settings;
 use reprieve_core::{QueueName, Result};
 
@@ -27,6 +30,8 @@ pub struct Checkup {
     pub metadata_given: bool,
     /// This VM's name, if it was given.
     pub vm_name: Option<String>,
+    /// What jobs depend on besides the store, by the names in `reprieve.toml`.
+    pub dependencies: Vec<(String, Arc<dyn Dependency>)>,
     /// The lease, the budget and the other settings of the worker itself.
     pub worker: Settings,
 }
@@ -49,7 +54,7 @@ impl Checkup {
     /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with them.
     pub fn read(args: &WorkerArgs) -> Result<Self> {
         let (settings, origins) = WorkerSettings::read_with_origins(args)?;
-        let WorkerSettings { store, metadata, vm_name, worker, .. } = settings;
+        let WorkerSettings { store, metadata, vm_name, worker, dependencies, .. } = settings;
         let StoreSettings { address, queues, container } = store;
         let metadata_given =
             origins.iter().any(|origin| origin.key == "metadata-url" && origin.place.is_some());
@@ -67,6 +72,7 @@ impl Checkup {
             metadata,
             metadata_given,
             vm_name,
+            dependencies: dependencies.into_parts(),
             worker,
         })
     }

@@ -3,10 +3,12 @@
 
 mod lines;
 mod process;
+mod redis;
 mod wait;
 
 pub use lines::Lines;
 pub use process::Process;
+pub use redis::RedisServer;
 #[cfg(unix)]
 pub use rustix::process::Signal;
 pub use wait::{eventually, until, until_true};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reprieve_sim::metadata::{Config as MetadataConfig, MetadataServer};
 use reprieve_sim::storage::{Action, Config, Latency, Operation, Rule, StorageServer};
+use reprieve_testkit::RedisServer;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -344,6 +345,30 @@ fn without_an_identity_nothing_else_is_tried() {
     for name in ["queue service", "blob service", "clock", "queue roles", "blob roles", "drain"] {
         assert_finding(&report, name, "skipped", &["no identity"]);
     }
+}
+
+#[test]
+fn what_jobs_depend_on_is_probed_and_its_announcements_are_known() {
+    let place = Place::new();
+    let examined = |url: &str| {
+        place.write("reprieve.toml", "[dependencies.cache]\nredis = 'env:CACHE_URL'\n");
+        let mut command = place.command(&["doctor", "--metadata-url", "off", "--json"]);
+        let ran: Ran = command.env("CACHE_URL", url).output().expect("it runs").into();
+        assert!(!format!("{ran:?}").contains("secret"), "{ran:?}");
+        (ran.code, serde_json::from_str::<Value>(&ran.out).expect("JSON"))
+    };
+    let (code, report) = examined("redis://:secret@127.0.0.1:1");
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_finding(&report, "dependency cache", "problem", &["the probe failed", "not begun"]);
+    let Some(server) = RedisServer::start() else { return };
+    let (code, report) = examined(&server.url());
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_finding(
+        &report,
+        "dependency cache",
+        "ok",
+        &["it serves", "announces no maintenance", "answer_ms"],
+    );
 }
 
 #[test]

@@ -75,6 +75,11 @@ pub trait Dependency: fmt::Debug + Send + Sync + 'static {
     /// Why it does not, in a few words without a secret: it is logged and shown.
     async fn probe(&self) -> Result<(), String>;
 
+    /// Says in one clause what it announces, for `reprieve doctor`. Default: nothing.
+    fn announces(&self) -> &'static str {
+        "it announces nothing, so the first calls of jobs fail when it goes"
+    }
+
     /// Returns the next announcement of the service, such as that of a maintenance. Default: there is none.
     ///
     /// # Cancel safety

@@ -40,6 +40,11 @@ impl Dependencies {
         (dependencies, faults)
     }
 
+    /// Returns them by their names.
+    pub(crate) fn into_parts(self) -> Vec<(String, Arc<dyn Dependency>)> {
+        self.0
+    }
+
     /// Adds them to the worker.
     pub(crate) fn apply(&self, worker: WorkerBuilder) -> WorkerBuilder {
         self.0

@@ -1,6 +1,7 @@
 //! `reprieve doctor`: tries what a worker with the same settings needs, and changes nothing.
 
 mod account;
+mod dependencies;
 mod disk;
 mod embedded;
 mod finding;
@@ -93,8 +94,9 @@ async fn examine(checkup: &Checkup) -> Vec<Finding> {
             StoreAddress::Azure(address) => account::examine(checkup, address).await,
         }
     };
-    let (mut findings, metadata) = tokio::join!(store, metadata::examine(checkup));
-    findings.extend(metadata);
+    let (mut findings, metadata, dependencies) =
+        tokio::join!(store, metadata::examine(checkup), dependencies::examine(checkup));
+    findings.extend(metadata.into_iter().chain(dependencies));
     findings
 }
 
