@@ -273,7 +273,8 @@ class Machine:
             state = self.run("systemctl", "is-system-running", check=False).stdout.strip()
             return state in states
 
-        until(f"{self.namespace} has booted", booted)
+        # A shutdown gives what does not end 90 s, units and then processes.
+        until(f"{self.namespace} has booted", booted, patience=PATIENCE + 180)
 
     def reboot(self, **options):
         before = self.leader()

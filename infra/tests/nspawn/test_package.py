@@ -701,7 +701,8 @@ class Update(PackageTest):
         self.use_small_worker()
         self.install()
         self.machine.download(self.package("1.1.0", bin_worker=HANGS), "1.1.0")
-        update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"))
+        # As a daemon, so that a failure does not wait for it.
+        update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"), daemon=True)
         update.start()
         until("the new version starts", lambda: self.current() == "1.1.0")
         # The boot goes on until the worker is ready, which this one never is.
