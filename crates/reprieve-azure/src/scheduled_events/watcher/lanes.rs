@@ -45,6 +45,12 @@ const LISTING_FIRST: Duration = Duration::from_millis(4_500);
 /// How soon an older version that has answered before is polled again when no lane is steady.
 const AGAIN: Duration = Duration::from_millis(900);
 
+/// What is asked within this time is asked in one second, and a 429 to it is about the number of requests.
+const THIS_SECOND: Duration = Duration::from_millis(900);
+
+/// What was asked within this time was asked since the tick before.
+const LAST_TICK: Duration = Duration::from_millis(1_400);
+
 /// The lanes of a watch, the newest version first.
 #[derive(Debug)]
 pub(super) struct Lanes {
@@ -110,7 +116,7 @@ impl Lanes {
             self.throttle.end();
         } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if self.polls_in_rounds(now) && !self.has_just_asked_all(now) {
+        } else if self.polls_in_rounds(now) && !self.asked_all_within(THIS_SECOND, now) {
             // What was sent in the first second may be all that the service answers in it.
             let earliest = self.began + Duration::from_secs(1) + SECOND_ROUND_LATER.mul_f64(rand::random());
             self.throttle.throttled(now, earliest, failure.retry_after, rand::random());
@@ -201,7 +207,7 @@ impl Lanes {
                 let is_throttled =
                     |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_throttled();
                 let throttled: Vec<_> = others().filter(is_throttled).collect();
-                if !throttled.is_empty() && self.asked_all_at_the_last_tick(now) {
+                if !throttled.is_empty() && self.asked_all_within(LAST_TICK, now) {
                     return in_use.into_iter().chain(throttled).collect();
                 }
                 let listing = longest_unpolled(&mut throttled.into_iter()).or(listing);
@@ -259,14 +265,9 @@ impl Lanes {
         self.lists_evictions(lane) && self.all[lane].polled_at().is_none()
     }
 
-    /// Whether the older versions were asked all at once in this second, which is what a 429 is about then.
-    fn has_just_asked_all(&self, now: Instant) -> bool {
-        self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < Duration::from_millis(900))
-    }
-
-    /// Whether the older versions were asked all at once since the tick before.
-    fn asked_all_at_the_last_tick(&self, now: Instant) -> bool {
-        self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < Duration::from_millis(1_400))
+    /// Whether the older versions were asked all at once so shortly before.
+    fn asked_all_within(&self, before: Duration, now: Instant) -> bool {
+        self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < before)
     }
 
     /// Whether polls come in rounds, with the pauses of the throttle, where there are any.
