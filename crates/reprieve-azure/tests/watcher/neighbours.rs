@@ -1,12 +1,13 @@
 //! Several watchers on one VM that share a directory: one asks, all hear.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reprieve_azure::scheduled_events::Watcher;
+use reprieve_azure::scheduled_events::{ApiVersion, Watcher};
 use reprieve_core::ports::Change;
 use reprieve_core::{NoticeKind, Phase};
-use reprieve_sim::metadata::{Endpoint, Fault, MetadataServer};
+use reprieve_sim::metadata::{Config, Endpoint, Fault, FaultRule, MetadataServer};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -72,6 +73,31 @@ async fn another_worker_takes_over_within_a_second_and_a_half() {
     }
     server.evict(ME, NOTICE).expect("a known VM");
     check(&noticed(&watchers[0], seconds(3)).await, &NoticeKind::Preempt, Phase::Scheduled);
+    server.stop().await;
+}
+
+/// Each polled in lanes of its own before, and took another one's lock for a version: together they sent more
+/// than the limit, and single ones heard up to 22 s late.
+#[tokio::test]
+async fn eight_workers_hear_a_preempt_under_the_limit_where_an_older_version_answers_and_the_one_that_polls_ends()
+ {
+    let config = Config { requests_per_second: NonZeroU32::new(5), ..Config::with_vms([ME]) };
+    let server = MetadataServer::start(config).await.expect("a mock");
+    let (_directory, mut watchers) = neighbours(&server).await;
+    sleep(seconds(2)).await;
+    assert!(watchers.iter().all(|watcher| watcher.stats().errors == 0), "no 429 at the start");
+    for version in ApiVersion::ALL.into_iter().filter(|version| *version != ApiVersion::V2019_04_01) {
+        let rule = FaultRule { version: Some(version.to_string()), ..FaultRule::new("503") };
+        server.add_fault(&rule).expect("a rule");
+    }
+    sleep(seconds(2)).await;
+    drop(watchers.remove(0));
+    server.evict(ME, NOTICE).expect("a known VM");
+    let announced = Instant::now();
+    for watcher in &watchers {
+        let notice = noticed(watcher, seconds(10)).await;
+        assert!(notice.received - announced <= seconds(3), "{:?}", notice.received - announced);
+    }
     server.stop().await;
 }
 

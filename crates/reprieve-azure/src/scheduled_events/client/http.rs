@@ -52,7 +52,7 @@ pub(super) struct Request {
 
 /// The body of a successful answer.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(crate) struct Body {
     pub(super) bytes: Vec<u8>,
     /// How far the service's clock is ahead of this machine's; `None` where the answer does not show
     /// it.

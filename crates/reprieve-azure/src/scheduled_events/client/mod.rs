@@ -19,8 +19,9 @@ pub use self::compute::Compute;
 pub(crate) use self::failure::Failure;
 pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
-use self::http::{HttpClient, Request};
-use self::shared::SharedAnswers;
+use self::http::{Body, HttpClient, Request};
+use self::shared::SharedDirectory;
+pub(crate) use self::shared::{LOOK_EVERY, News, SharedPolls};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
@@ -44,6 +45,12 @@ pub(crate) const APPROVAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay after an approval's first failure, and the longest delay after many.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(4);
+
+/// The operation, as in "failed to …".
+const READ_EVENTS: &str = "read the scheduled events";
+
+/// An answer to a request for events, which may be no document, or why there was none.
+pub(crate) type Answered = Result<Body, Failure>;
 
 /// A client of one metadata service. Cheap to clone. Clones share their connections and the
 /// accepted api-version.
@@ -71,7 +78,7 @@ pub struct Client {
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
     /// The VM, as the answer to a request of this client or of a clone describes it.
     instance: Arc<AsyncMutex<Option<Compute>>>,
-    shared: Option<Arc<SharedAnswers>>,
+    shared: Option<Arc<SharedDirectory>>,
 }
 
 impl Client {
@@ -91,15 +98,15 @@ impl Client {
         Self { pinned: Some(version), ..self }
     }
 
-    /// Returns the same client, which shares the events that it requests with all other clients of
-    /// this service and `directory`: one of them asks, and the others read its answers. Where the service
-    /// does not tell this VM's name, it is the one that another client has read in this boot. Only the
-    /// workers' user should be able to write to the directory. It is created when it is missing, its
-    /// parent is not. A client that can't use it logs a warning, asks by itself, and tries it again
-    /// each time.
+    /// Returns the same client, whose [`Watcher`](crate::scheduled_events::Watcher) shares its polls with those
+    /// of all other clients of this service and `directory`: one of them polls, and the others read what it
+    /// gets. Where the service does not tell this VM's name, it is the one that another client has read in this
+    /// boot. Only the workers' user should be able to write to the directory. It is created when it is missing,
+    /// its parent is not. A watcher that can't use it logs a warning, polls by itself, and tries it again.
+    /// Clients that are pinned to a version share with those that are pinned to the same.
     #[must_use]
     pub fn sharing(self, directory: &Path) -> Self {
-        let shared = SharedAnswers::new(directory, self.base());
+        let shared = SharedDirectory::new(directory, self.base());
         Self { shared: Some(Arc::new(shared)), ..self }
     }
 
@@ -120,6 +127,11 @@ impl Client {
     /// The version that it was [pinned](Self::with_version) to.
     pub(crate) const fn pinned(&self) -> Option<ApiVersion> {
         self.pinned
+    }
+
+    /// The polls that a watcher shares with the others of its VM.
+    pub(crate) fn shared_polls(&self) -> Option<SharedPolls> {
+        self.shared.as_ref().map(|directory| SharedPolls::new(Arc::clone(directory), self.pinned))
     }
 
     /// Requests the events that are scheduled or under way. Waits no longer than `within`.
@@ -284,19 +296,13 @@ impl Client {
     }
 
     /// Requests the events once, in this version.
-    pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
-        let ask = async {
-            let sent = Instant::now();
-            let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
-            self.http.send(request, within).await.map(|body| (body, sent))
-        };
-        let (body, sent) = match &self.shared {
-            Some(shared) => shared.answer(version.as_str(), within, Box::pin(ask)).await?,
-            None => ask.await?,
-        };
-        let document = Document::read_as(version, &body.bytes);
-        let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
-        Ok(Answer { sent, ahead: body.ahead, ..Answer::now(document, version) })
+    pub(crate) async fn poll(&self, version: ApiVersion, within: Duration) -> Answered {
+        self.http.send(get(READ_EVENTS, "scheduledevents", Some(version.as_str())), within).await
+    }
+
+    async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
+        let sent = Instant::now();
+        read_answer(version, sent, self.poll(version, within).await)
     }
 
     /// Approves once, in this version. The body of a success is not documented, but it is no web
@@ -330,6 +336,14 @@ impl Client {
         *self.accepted.lock().unwrap_or_else(PoisonError::into_inner) = Some((answer.version, answer.at));
         answer
     }
+}
+
+/// Reads what was answered in this version to the request at `sent`.
+pub(crate) fn read_answer(version: ApiVersion, sent: Instant, answered: Answered) -> Result<Answer, Failure> {
+    let body = answered?;
+    let document = Document::read_as(version, &body.bytes);
+    let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
+    Ok(Answer { sent, ahead: body.ahead, ..Answer::now(document, version) })
 }
 
 /// The deadline `within` from now, capped at 24 h.

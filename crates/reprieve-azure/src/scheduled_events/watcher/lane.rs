@@ -191,10 +191,17 @@ impl Lane {
         self.polls.started(number, request);
     }
 
-    /// Notes the answer to poll `number`, which was requested at `sent`: before the poll, if another
-    /// process requested it. Returns whether it counts.
-    pub(super) fn answered(&mut self, number: u64, sent: Instant, at: Instant) -> bool {
-        if self.newest_sent.is_some_and(|newest| sent < newest) || !self.polls.counts(number) {
+    /// Notes that another process polled.
+    pub(super) fn polled_by_another(&mut self, at: Instant) {
+        self.polled_at = self.polled_at.max(Some(at));
+    }
+
+    /// Notes the answer to a request at `sent`, this process's poll `number` or another process's. Returns
+    /// whether it counts.
+    pub(super) fn answered(&mut self, number: Option<u64>, sent: Instant, at: Instant) -> bool {
+        if self.newest_sent.is_some_and(|newest| sent < newest)
+            || number.is_some_and(|number| !self.polls.counts(number))
+        {
             debug!(number, "ignored an answer that came after a later request's");
             return false;
         }
@@ -325,17 +332,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_an_earlier_request_of_another_process_does_not_count() {
+    fn an_answer_to_an_earlier_request_than_another_process_had_answered_does_not_count() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut lane = Lane::new(ApiVersion::NEWEST, Role::Newest, now);
-        for _ in 0..4 {
+        for _ in 0..2 {
             lane.next_poll(now);
         }
-        assert!(lane.answered(1, at(6), at(7)));
-        assert!(!lane.answered(3, at(2), at(8)), "the other process was stopped");
-        assert!(lane.answered(2, at(7), at(8)), "which aborts no other poll");
-        assert!(lane.answered(4, at(7), at(8)));
+        assert!(lane.answered(None, at(6), at(7)));
+        assert!(!lane.answered(Some(1), at(2), at(8)), "this process was stopped");
+        assert!(lane.answered(None, at(7), at(8)));
+        assert!(lane.answered(Some(2), at(7), at(8)));
+        assert!(!lane.answered(None, at(6), at(9)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -81,6 +81,16 @@ impl Lanes {
         &mut self.all[lane]
     }
 
+    /// The index of a version's lane.
+    pub(super) fn of(&self, version: ApiVersion) -> Option<usize> {
+        self.all.iter().position(|lane| lane.version == version)
+    }
+
+    /// When one of them was polled last.
+    pub(super) fn polled_at(&self) -> Option<Instant> {
+        self.all.iter().filter_map(Lane::polled_at).max()
+    }
+
     /// Whether a version that is polled each second got a 429 last.
     pub(super) fn is_throttled(&self) -> bool {
         self.all.iter().any(|lane| lane.is_main() && lane.is_throttled())
@@ -96,8 +106,8 @@ impl Lanes {
         if answering.is_empty() { versions(&|lane| lane.is_main()) } else { answering }
     }
 
-    /// Notes the answer to a poll. Returns whether it counts.
-    pub(super) fn answered(&mut self, lane: usize, number: u64, sent: Instant, at: Instant) -> bool {
+    /// Notes the answer to a poll; without a number it was another process's. Returns whether it counts.
+    pub(super) fn answered(&mut self, lane: usize, number: Option<u64>, sent: Instant, at: Instant) -> bool {
         if self.all[lane].was_throttled(at) {
             self.throttle.answered(at, rand::random());
         } else {
@@ -170,7 +180,9 @@ impl Lanes {
             let is_first = self.all_at_once_at.replace(now).is_none() && !first_second;
             let has_answered = self.all.iter().any(|lane| lane.answered_at().is_some());
             let at_most = if has_answered || is_first { self.all.len() } else { AT_ONCE_AT_THE_START };
-            urgent.extend(self.older().filter(|lane| self.lists_evictions(*lane)).take(at_most));
+            let listing = self.older().filter(|lane| self.lists_evictions(*lane));
+            let is_due = |lane: &usize| self.all[*lane].is_unpolled_for(AGAIN, now);
+            urgent.extend(listing.filter(is_due).take(at_most));
         } else if !is_throttled {
             let answered = self.older().filter(|lane| self.all[*lane].answered_at().is_some());
             let last = answered.max_by_key(|lane| self.all[*lane].answered_at());
@@ -308,7 +320,7 @@ mod tests {
                 polled.extend((lane == watched).then_some(second));
                 let status = status(lane, second);
                 if status == 200 {
-                    lanes.answered(lane, number, now, now);
+                    lanes.answered(lane, Some(number), now, now);
                     continue;
                 }
                 let error = Error::new(ErrorKind::Unavailable, "ask", "no");

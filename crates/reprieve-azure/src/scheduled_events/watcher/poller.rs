@@ -16,7 +16,9 @@ use super::lanes::Lanes;
 use super::log::{self, LogThrottle};
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
-use crate::scheduled_events::client::{Client, Compute, Failure};
+use crate::scheduled_events::client::{
+    Answered, Client, Compute, Failure, LOOK_EVERY, News, SharedPolls, read_answer,
+};
 use crate::scheduled_events::document::Answer;
 
 /// The poll interval that [Azure
@@ -33,9 +35,6 @@ const ALONE: Range<f64> = 1.02..1.06;
 /// The same after a 429: longer, which leaves the others more requests.
 const CROWDED: Range<f64> = 1.0..1.25;
 
-/// How long a poll takes that only reads another process's answer.
-const READ_WITHIN: Duration = Duration::from_millis(50);
-
 /// The timeout of one request for this VM's name. The next is sent when it has failed.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,6 +45,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Poller {
     client: Client,
+    /// The polls that it shares with the other watchers of this VM.
+    neighbours: Option<SharedPolls>,
+    /// Whether this watcher polls, and not another one for it.
+    polls: bool,
     shared: Arc<Mutex<WatchState>>,
     publisher: ChangePublisher,
     requests: JoinSet<Finished>,
@@ -59,7 +62,7 @@ pub(super) struct Poller {
 /// A finished request, with its result. A lane is an index of [`Poller::lanes`].
 #[derive(Debug)]
 enum Finished {
-    Poll { lane: usize, number: u64, sent: Instant, result: Result<Answer, Failure> },
+    Poll { lane: usize, number: u64, sent: Instant, answered: Answered },
     Name { at: Instant, result: Result<Compute> },
 }
 
@@ -73,6 +76,8 @@ impl Poller {
         let began = Instant::now();
         Self {
             lanes: Lanes::new(client.pinned(), began),
+            neighbours: client.shared_polls(),
+            polls: true,
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
@@ -89,8 +94,11 @@ impl Poller {
         // After a freeze of the VM one poll is enough: it returns as much as one for every missed
         // second would.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.look();
         loop {
-            let wakes_at = self.lanes.wakes_at(Instant::now());
+            let wakes_at = self.lanes.wakes_at(Instant::now()).filter(|_| self.polls);
             // All are cancel-safe: a tick or a finished request that is not taken now is taken the
             // next time.
             let finished = tokio::select! {
@@ -98,6 +106,12 @@ impl Poller {
                     self.tick();
                     let factor = if self.lanes.is_throttled() { CROWDED } else { ALONE };
                     tick.reset_after(POLL_EVERY.mul_f64(rand::random_range(factor)));
+                    continue;
+                }
+                _ = look.tick(), if self.neighbours.is_some() => {
+                    if self.look() {
+                        tick.reset_at(self.next_tick());
+                    }
                     continue;
                 }
                 Some(finished) = self.requests.join_next() => Some(finished),
@@ -109,16 +123,13 @@ impl Poller {
                     let due = self.lanes.wake(now);
                     self.poll_all(due, now);
                 }
-                Some(Ok(Finished::Poll { lane, number, sent, result: Ok(answer) })) => {
-                    let was_there = answer.sent < sent && answer.at - sent < READ_WITHIN;
-                    self.answered(lane, number, answer);
-                    // Another process wrote the answer before this poll. The next one must be waited
-                    // for from now on, because the next tick would find it as late again.
-                    if was_there {
-                        self.poll(lane, Instant::now());
+                Some(Ok(Finished::Poll { lane, number, sent, answered })) => {
+                    let version = self.lanes.lane(lane).version;
+                    if let Some(neighbours) = &mut self.neighbours {
+                        neighbours.write(version, sent, &answered);
                     }
+                    self.finished(lane, Some(number), read_answer(version, sent, answered));
                 }
-                Some(Ok(Finished::Poll { lane, result: Err(failure), .. })) => self.failed(lane, &failure),
                 Some(Ok(Finished::Name { at, result })) => self.name_answered(at, result),
                 // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
@@ -127,10 +138,32 @@ impl Poller {
         }
     }
 
+    /// Looks whether another watcher polls for this one, and what it got. Returns whether this one polls from
+    /// now on.
+    fn look(&mut self) -> bool {
+        let Some(neighbours) = &mut self.neighbours else { return false };
+        let polled = std::mem::replace(&mut self.polls, neighbours.look());
+        for News { version, sent, answered } in neighbours.news() {
+            let Some(lane) = self.lanes.of(version) else { continue };
+            self.lanes.lane(lane).polled_by_another(sent);
+            self.finished(lane, None, read_answer(version, sent, answered));
+        }
+        self.polls && !polled
+    }
+
+    /// When a watcher polls first that has taken the polls over: at once, or a second after the last ones, which
+    /// may be all that the service answers in it.
+    fn next_tick(&self) -> Instant {
+        let after = self.lanes.polled_at().map(|at| at + POLL_EVERY.mul_f64(ALONE.end));
+        after.unwrap_or_else(Instant::now).max(Instant::now())
+    }
+
     fn tick(&mut self) {
         let now = Instant::now();
-        let due = self.lanes.tick(now);
-        self.poll_all(due, now);
+        if self.polls {
+            let due = self.lanes.tick(now);
+            self.poll_all(due, now);
+        }
         self.request_name(now);
         if !self.publisher.has_answered() && !self.silence_logged && self.began.elapsed() >= SILENCE_MAX {
             self.silence_logged = true;
@@ -149,8 +182,8 @@ impl Poller {
         let Some((number, within)) = lane.next_poll(now) else { return };
         let (client, version, sent) = (self.client.clone(), lane.version, now);
         let request = self.requests.spawn(async move {
-            let result = client.answer_in(version, within).await;
-            Finished::Poll { lane: index, number, sent, result }
+            let answered = client.poll(version, within).await;
+            Finished::Poll { lane: index, number, sent, answered }
         });
         lane.started(number, request);
         lock(&self.shared).polls += 1;
@@ -171,7 +204,15 @@ impl Poller {
         lock(&self.shared).rate_limit.sent(now);
     }
 
-    fn answered(&mut self, lane: usize, number: u64, answer: Answer) {
+    /// Applies the result of a poll; without a number it was another watcher's.
+    fn finished(&mut self, lane: usize, number: Option<u64>, result: Result<Answer, Failure>) {
+        match result {
+            Ok(answer) => self.answered(lane, number, answer),
+            Err(failure) => self.failed(lane, &failure),
+        }
+    }
+
+    fn answered(&mut self, lane: usize, number: Option<u64>, answer: Answer) {
         if !self.lanes.answered(lane, number, answer.sent, answer.at) {
             return;
         }
@@ -188,8 +229,10 @@ impl Poller {
             shared.failures.count(failure.kind);
         }
         self.publish_versions();
-        let urgent = self.lanes.urgent(now);
-        self.poll_all(urgent, now);
+        if self.polls {
+            let urgent = self.lanes.urgent(now);
+            self.poll_all(urgent, now);
+        }
     }
 
     fn publish_versions(&self) {

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(super) struct AskLock {
     /// Zero for the process that always asks; the others ask while those with lower ranks are silent.
-    pub(super) rank: u32,
+    pub(super) rank: u8,
     path: PathBuf,
     file: File,
 }
 
 impl AskLock {
     /// Locks the file; `None` if another process holds the lock.
-    pub(super) fn try_take(rank: u32, path: PathBuf) -> io::Result<Option<Self>> {
+    pub(super) fn try_take(rank: u8, path: PathBuf) -> io::Result<Option<Self>> {
         let file = options().write(true).create(true).truncate(false).open(&path)?;
         match file.try_lock() {
             Ok(()) => {}

@@ -8,17 +8,17 @@ use reprieve_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Answered, OPERATION};
 use crate::scheduled_events::client::failure::{Failure, FailureKind};
 use crate::scheduled_events::client::http::Body;
+use crate::scheduled_events::client::{Answered, READ_EVENTS};
+use crate::scheduled_events::document::ApiVersion;
 
-/// An answer, or why there was none.
+/// An answer in one api-version, or why there was none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Written {
     /// Unique, and not zero.
     pub(super) id: u64,
-    /// The writer's [rank](super::ask_lock::AskLock::rank).
-    pub(super) rank: u32,
+    version: String,
     /// When it was written, in milliseconds since the Unix epoch.
     at_ms: i64,
     /// The time between the request and the writing.
@@ -39,11 +39,11 @@ struct WrittenFailure {
 }
 
 impl Written {
-    pub(super) fn of(answered: &Answered, rank: u32, took: Duration) -> Self {
+    pub(super) fn of(version: ApiVersion, answered: &Answered, took: Duration) -> Self {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let written = Self {
             id: rand::random::<u64>().max(1),
-            rank,
+            version: version.to_string(),
             at_ms: unix_millis(),
             took_ms,
             ahead_ms: None,
@@ -51,7 +51,7 @@ impl Written {
             text: String::new(),
         };
         match answered {
-            Ok((body, _)) => Self {
+            Ok(body) => Self {
                 ahead_ms: body.ahead.and_then(|ahead| i64::try_from(ahead.as_millis()).ok()),
                 text: String::from_utf8_lossy(&body.bytes).into_owned(),
                 ..written
@@ -69,6 +69,15 @@ impl Written {
         }
     }
 
+    /// The version; `None` where this Reprieve does not know it.
+    pub(super) fn version(&self) -> Option<ApiVersion> {
+        self.version.parse().ok()
+    }
+
+    pub(super) const fn is_answer(&self) -> bool {
+        self.failure.is_none()
+    }
+
     /// The time since it was written; zero if the clock was set back meanwhile.
     pub(super) fn age(&self) -> Duration {
         Duration::from_millis(u64::try_from(unix_millis() - self.at_ms).unwrap_or(0))
@@ -80,11 +89,11 @@ impl Written {
         Instant::now().checked_sub(since).unwrap_or(earliest)
     }
 
-    /// The answer, requested at `sent`.
-    pub(super) fn read(self, sent: Instant) -> Answered {
-        let Some(failure) = self.failure else {
+    pub(super) fn read(&self) -> Answered {
+        let text = self.text.clone();
+        let Some(failure) = &self.failure else {
             let ahead = self.ahead_ms.map(SignedDuration::from_millis);
-            return Ok((Body { bytes: self.text.into_bytes(), ahead }, sent));
+            return Ok(Body { bytes: text.into_bytes(), ahead });
         };
         let kind = FailureKind::ALL.into_iter().find(|kind| kind.as_str() == failure.kind);
         let kind = kind.unwrap_or(FailureKind::Unreachable);
@@ -94,7 +103,11 @@ impl Written {
             _ => ErrorKind::Invalid,
         };
         let retry_after = failure.retry_after_s.map(Duration::from_secs);
-        let error = Error::new(error_kind, OPERATION, self.text);
-        Err(Failure { kind, status: failure.status, retry_after, error })
+        Err(Failure {
+            kind,
+            status: failure.status,
+            retry_after,
+            error: Error::new(error_kind, READ_EVENTS, text),
+        })
     }
 }

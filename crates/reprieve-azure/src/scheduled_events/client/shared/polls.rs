@@ -1,0 +1,292 @@
+//! One watcher's part in the polls that the watchers of a VM share: whether it polls, and what it has read.
+//!
+//! One of them polls, in all api-versions, and writes what it gets; the others read that. The one that polls
+//! holds a lock, which ends with its process: another one takes over within [`LOOK_EVERY`](super::LOOK_EVERY).
+//! While it lives, it shows a sign of that; when there has been none for [`SILENT_AFTER`], such as while it is
+//! stopped, one other process polls as well, by a second lock, until it sees a sign of the first again. That
+//! the service does not answer is no reason: two would get no answer sooner, and use up what the service answers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::SharedDirectory;
+use super::ask_lock::AskLock;
+use super::written::Written;
+use crate::scheduled_events::client::Answered;
+use crate::scheduled_events::document::ApiVersion;
+
+/// How often the process that polls shows that it is not stopped.
+const SHOW_EVERY: Duration = Duration::from_millis(400);
+
+/// After this time without a sign of one that polls, another process polls too.
+const SILENT_AFTER: Duration = Duration::from_millis(1_200);
+
+/// The number of processes that may poll at once, each while those before it show nothing.
+const RANKS: u8 = 4;
+
+/// How much later each further process polls, because the one before may be about to.
+const RANK_LATER: Duration = Duration::from_millis(300);
+
+/// After this time without a sign of those that poll, a process polls by itself.
+const ALONE_AFTER: Duration = Duration::from_secs(4);
+
+/// The oldest answer that a process takes although it was written before its first look.
+const LATE_MAX: Duration = Duration::from_millis(1_500);
+
+/// A process that has not looked for so long does not know how long the others have been silent.
+const LOOKS_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// For how long a process that failed to write leaves the polls to the others.
+const UNABLE_FOR: Duration = Duration::from_secs(10);
+
+/// How often it is logged that the polls can't be shared.
+const LOG_EVERY: Duration = Duration::from_mins(1);
+
+/// The polls that the watchers of a VM share.
+#[derive(Debug)]
+pub(crate) struct SharedPolls {
+    directory: Arc<SharedDirectory>,
+    /// The first part of the files' names. Watchers that are pinned to a version share with their like.
+    subject: String,
+    /// When this process began.
+    began: Instant,
+    /// Held while this process polls for the others, and since when.
+    lock: Option<(AskLock, Instant)>,
+    /// When this process last showed that it polls.
+    shown: Option<Instant>,
+    /// When this process failed to write.
+    failed_at: Option<Instant>,
+    /// When this process last looked.
+    looked: Instant,
+    /// The last sign of the process of each rank.
+    signs: [Sign; RANKS as usize],
+    /// The last answer and the last failure in each version, and the time of the request. A failure that follows
+    /// an answer within a look must not hide it.
+    last: BTreeMap<(ApiVersion, bool), (Written, Instant)>,
+    /// Answers of others that were found while this process wrote its own.
+    unread: Vec<News>,
+    /// When it was last logged that the polls can't be shared.
+    logged: Option<Instant>,
+}
+
+/// What another process got.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) version: ApiVersion,
+    /// The time of its request.
+    pub(crate) sent: Instant,
+    pub(crate) answered: Answered,
+}
+
+/// A sign that a process polls.
+#[derive(Debug, Clone, Copy)]
+struct Sign {
+    id: u64,
+    seen: Instant,
+}
+
+impl SharedPolls {
+    pub(in super::super) fn new(directory: Arc<SharedDirectory>, pinned: Option<ApiVersion>) -> Self {
+        let now = Instant::now();
+        Self {
+            directory,
+            subject: pinned.map_or_else(|| "events".to_owned(), |version| format!("events-in-{version}")),
+            began: now,
+            lock: None,
+            shown: None,
+            failed_at: None,
+            looked: now,
+            signs: [Sign { id: 0, seen: now }; RANKS as usize],
+            last: BTreeMap::new(),
+            unread: Vec::new(),
+            logged: None,
+        }
+    }
+
+    /// Looks whether this process is to poll now. Call it every [`LOOK_EVERY`](super::LOOK_EVERY), also while it
+    /// polls: that shows the others that it lives.
+    pub(crate) fn look(&mut self) -> bool {
+        let looked = self.try_look().or_else(|error| {
+            // Somebody cleans up, or the service manager has removed it.
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            self.directory.create()?;
+            self.try_look()
+        });
+        looked.unwrap_or_else(|error| {
+            self.can_not_share(&error);
+            true
+        })
+    }
+
+    fn try_look(&mut self) -> io::Result<bool> {
+        let now = Instant::now();
+        if now - self.looked > LOOKS_WITHIN {
+            self.signs.iter_mut().for_each(|sign| sign.seen = now);
+        }
+        self.looked = now;
+        self.lock.take_if(|(lock, _)| !lock.is_in_place());
+        self.read_signs(now)?;
+        self.failed_at.take_if(|at| now - *at >= UNABLE_FOR);
+        if self.failed_at.is_none() {
+            self.take_lock(now)?;
+        }
+        self.lock.take_if(|(lock, since)| {
+            self.signs[..usize::from(lock.rank)].iter().any(|sign| sign.seen > *since)
+        });
+        if self.lock.is_some() {
+            return self.show(now).map(|()| true);
+        }
+        Ok(match self.failed_at {
+            None => self.silence(now) >= ALONE_AFTER,
+            // Until it sees another one poll.
+            Some(at) => self.silence(now) >= SILENT_AFTER.min(now - at),
+        })
+    }
+
+    /// Takes the lock of the process that always polls if it is free, and a further one if those that poll
+    /// are silent.
+    fn take_lock(&mut self, now: Instant) -> io::Result<()> {
+        let held = self.lock.as_ref().map(|(lock, _)| lock.rank);
+        for rank in 0..held.map_or(RANKS, |held| held.min(1)) {
+            let is_due = rank == 0 || self.silence(now) >= SILENT_AFTER + RANK_LATER * u32::from(rank - 1);
+            if !is_due {
+                break;
+            }
+            if let Some(lock) = AskLock::try_take(rank, self.file(&format!("lock{rank}")))? {
+                debug!(
+                    subject = self.subject,
+                    rank, "this worker polls the metadata service for all workers of this VM"
+                );
+                (self.lock, self.shown) = (Some((lock, now)), None);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// For how long nobody has shown that it polls.
+    fn silence(&self, now: Instant) -> Duration {
+        self.signs.iter().map(|sign| now - sign.seen).min().unwrap_or_default()
+    }
+
+    fn read_signs(&mut self, now: Instant) -> io::Result<()> {
+        for rank in 0..RANKS {
+            let id = self.read(&format!("sign{rank}"))?.as_deref().map_or(0, id_of_sign);
+            let sign = &mut self.signs[usize::from(rank)];
+            if sign.id != id {
+                *sign = Sign { id, seen: now };
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows that this process polls.
+    fn show(&mut self, now: Instant) -> io::Result<()> {
+        let Some((lock, _)) = &self.lock else { return Ok(()) };
+        if self.shown.is_some_and(|shown| now - shown < SHOW_EVERY) {
+            return Ok(());
+        }
+        self.shown = Some(now);
+        let id = rand::random::<u64>().max(1);
+        fs::write(self.file(&format!("sign{}", lock.rank)), id.to_le_bytes())
+    }
+
+    /// Returns what other processes got since the last call.
+    pub(crate) fn news(&mut self) -> Vec<News> {
+        let mut news = std::mem::take(&mut self.unread);
+        news.extend(self.read_news());
+        news
+    }
+
+    fn read_news(&mut self) -> Vec<News> {
+        let text = self.read("json").unwrap_or_else(|error| {
+            debug!(%error, "failed to read what the worker got that polls for this VM");
+            None
+        });
+        // Another version of Reprieve may have written something else.
+        let all = text.and_then(|text| serde_json::from_slice::<Vec<Written>>(&text).ok());
+        let mut news = Vec::new();
+        for written in all.unwrap_or_default() {
+            let Some(version) = written.version() else { continue };
+            let sent = written.sent(self.began);
+            let key = (version, written.is_answer());
+            let is_news = match self.last.get(&key) {
+                // Else its writer was stopped while it waited for this answer.
+                Some((known, newest)) => known.id != written.id && sent >= *newest,
+                None => written.age() <= LATE_MAX,
+            };
+            if is_news {
+                news.push(News { version, sent, answered: written.read() });
+                self.last.insert(key, (written, sent));
+            }
+        }
+        news.sort_by_key(|news| news.sent);
+        news
+    }
+
+    /// Writes what this process got for the others, if it polls for them and none of them got a later answer.
+    pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
+        let Some((lock, _)) = &self.lock else { return };
+        let temporary = self.file(&format!("new{}", lock.rank));
+        let unread = self.read_news();
+        self.unread.extend(unread);
+        let key = (version, answered.is_ok());
+        if self.last.get(&key).is_some_and(|(_, newest)| *newest > sent) {
+            return;
+        }
+        self.last.insert(key, (Written::of(version, answered, sent.elapsed()), sent));
+        let all: Vec<_> = self.last.values().map(|(written, _)| written).collect();
+        let stored = serde_json::to_vec(&all).map_err(io::Error::other).and_then(|text| {
+            fs::write(&temporary, text)?;
+            fs::rename(&temporary, self.file("json"))
+        });
+        match stored {
+            Ok(()) => {}
+            // The directory was removed. The next look makes a new one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
+            Err(error) => self.can_not_share(&error),
+        }
+    }
+
+    fn can_not_share(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        (self.lock, self.failed_at) = (None, Some(now));
+        if self.logged.is_none_or(|logged| now - logged >= LOG_EVERY) {
+            self.logged = Some(now);
+            let directory = self.directory.path.display();
+            warn!(
+                %error, %directory,
+                "failed to share the answers of the metadata service; another worker polls for this VM, or each one does"
+            );
+        }
+    }
+
+    fn read(&self, what: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.file(what)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file(&self, what: &str) -> PathBuf {
+        self.directory.file(&self.subject, what)
+    }
+}
+
+/// Half a sign reads as another one, which is a sign too.
+fn id_of_sign(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |id, byte| id << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests;

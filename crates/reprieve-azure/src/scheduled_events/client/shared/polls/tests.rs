@@ -1,0 +1,334 @@
+//! Processes that share a directory, on a clock that jumps ahead while all wait.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use futures_util::future::join_all;
+use reprieve_core::clock::{simulate, wall_now};
+use reprieve_core::{Error, ErrorKind};
+use tempfile::TempDir;
+use tokio::time::{sleep, sleep_until};
+
+use super::super::LOOK_EVERY;
+use super::*;
+use crate::scheduled_events::client::failure::{Failure, FailureKind};
+use crate::scheduled_events::client::http::Body;
+
+const VERSION: ApiVersion = ApiVersion::DOCUMENTED;
+
+struct Vm {
+    directory: TempDir,
+}
+
+impl Vm {
+    fn new() -> Self {
+        simulate(wall_now());
+        Self { directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn process(&self) -> SharedPolls {
+        self.pinned(None)
+    }
+
+    fn processes(&self, number: u32) -> Vec<SharedPolls> {
+        (0..number).map(|_| self.process()).collect()
+    }
+
+    fn pinned(&self, version: Option<ApiVersion>) -> SharedPolls {
+        SharedPolls::new(Arc::new(SharedDirectory::new(&self.path(), "http://127.0.0.1/")), version)
+    }
+
+    /// A directory that can be removed.
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+}
+
+fn body(text: &str) -> Body {
+    let ahead = Some(jiff::SignedDuration::from_millis(1_500));
+    Body { bytes: text.as_bytes().to_vec(), ahead }
+}
+
+fn refused(kind: FailureKind, status: Option<u16>) -> Answered {
+    let error = Error::new(ErrorKind::Unavailable, "read the scheduled events", "too many requests");
+    Err(Failure { kind, status, retry_after: None, error })
+}
+
+/// The texts of what others got.
+fn texts(of: &mut SharedPolls) -> Vec<String> {
+    let read = |news: News| String::from_utf8(news.answered.expect("an answer").bytes).expect("text");
+    of.news().into_iter().map(read).collect()
+}
+
+/// Polls once, and gets `text`.
+fn poll(of: &mut SharedPolls, text: &str) {
+    assert!(of.look(), "it polls");
+    of.write(VERSION, Instant::now(), &Ok(body(text)));
+}
+
+/// Looks at once and every tenth of a second, polls each second if it is to, and takes what others got, for as
+/// many seconds. Returns the longest time without an answer.
+async fn work(of: &mut SharedPolls, seconds: u64, polls: &Cell<u64>) -> Duration {
+    let (end, mut next) = (Instant::now() + Duration::from_secs(seconds), Instant::now());
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    while Instant::now() < end {
+        let mut has_news = of.look() && Instant::now() >= next;
+        if has_news {
+            polls.set(polls.get() + 1);
+            next = Instant::now() + Duration::from_secs(1);
+            let sent = Instant::now();
+            sleep(Duration::from_millis(5)).await;
+            of.write(VERSION, sent, &Ok(body("polled")));
+        }
+        has_news |= !of.news().is_empty();
+        if has_news {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    longest.max(last.elapsed())
+}
+
+/// All of them work. Returns the number of polls, and the longest time that one was without an answer.
+async fn polls(of: &mut [SharedPolls], seconds: u64) -> (u64, Duration) {
+    let polls = Cell::new(0);
+    let begin = Instant::now();
+    let all = (0..).zip(of).map(async |(index, it)| {
+        sleep_until(begin + Duration::from_millis(13 * index)).await;
+        work(it, seconds, &polls).await
+    });
+    let longest = join_all(all).await.into_iter().max().expect("a process");
+    (polls.get(), longest)
+}
+
+/// The longest time without an answer while all is well: the interval of the polls and two looks.
+const STEADY: Duration = Duration::from_millis(1_300);
+
+/// The same where the one that polls is stopped meanwhile.
+const TAKEN_OVER: Duration = Duration::from_millis(2_600);
+
+#[tokio::test(start_paused = true)]
+async fn one_process_polls_and_the_others_read_what_it_gets_until_it_ends() {
+    let vm = Vm::new();
+    let (mut first, mut second) = (vm.process(), vm.process());
+    poll(&mut first, "a");
+    assert!(!second.look());
+    assert_eq!(texts(&mut second), ["a"]);
+    assert_eq!(texts(&mut second), [""; 0], "each once");
+    poll(&mut first, "b");
+    assert_eq!(texts(&mut second), ["b"]);
+    assert_eq!(texts(&mut first), [""; 0]);
+    drop(first);
+    assert!(second.look());
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_start_together_poll_as_often_as_one() {
+    let vm = Vm::new();
+    let (sent, longest) = polls(&mut vm.processes(8), 20).await;
+    assert!((20..=21).contains(&sent), "{sent} polls in 20 s");
+    assert!(longest < STEADY, "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_in_one_version_is_news_whatever_the_others_got() {
+    let vm = Vm::new();
+    let (mut first, mut second) = (vm.process(), vm.process());
+    poll(&mut first, "a");
+    assert_eq!(texts(&mut second), ["a"]);
+    first.write(ApiVersion::NEWEST, Instant::now(), &Ok(body("newest")));
+    first.write(ApiVersion::V2017_11_01, Instant::now(), &refused(FailureKind::of_status(429), Some(429)));
+    let news = second.news();
+    assert_eq!(
+        news.iter().map(|news| news.version).collect::<Vec<_>>(),
+        [ApiVersion::V2017_11_01, ApiVersion::NEWEST]
+    );
+    assert_eq!(vm.process().news().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_news_also_if_the_next_poll_has_failed_when_another_process_looks() {
+    let vm = Vm::new();
+    let (mut first, mut second) = (vm.process(), vm.process());
+    poll(&mut first, "a");
+    assert_eq!(texts(&mut second), ["a"]);
+    sleep(Duration::from_millis(10)).await;
+    first.write(VERSION, Instant::now(), &Ok(body("Preempt")));
+    sleep(Duration::from_millis(10)).await;
+    first.write(VERSION, Instant::now(), &refused(FailureKind::of_status(429), Some(429)));
+    let news = second.news();
+    assert!(matches!(&news[..], [News { answered: Ok(_), .. }, News { answered: Err(_), .. }]), "{news:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_and_the_lack_of_an_answer_are_shared() {
+    let vm = Vm::new();
+    let (mut first, mut second) = (vm.process(), vm.process());
+    poll(&mut first, "a");
+    assert_eq!(texts(&mut second), ["a"]);
+    for (kind, status) in [(FailureKind::Throttled, Some(429)), (FailureKind::TimedOut, None)] {
+        sleep(Duration::from_millis(50)).await;
+        first.write(VERSION, Instant::now(), &refused(kind, status));
+        let news = second.news().pop().expect("news");
+        let failure = news.answered.expect_err("a failure");
+        assert_eq!((failure.kind, failure.status), (kind, status));
+        assert!(failure.passes() && failure.error.to_string().contains("too many requests"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_other_process_polls_while_the_first_is_stopped_and_until_it_goes_on() {
+    let vm = Vm::new();
+    let mut stopped = vm.process();
+    poll(&mut stopped, "a");
+    let mut others = vm.processes(7);
+    let (sent, longest) = polls(&mut others, 20).await;
+    assert!((18..=20).contains(&sent), "{sent} polls in 20 s");
+    assert!(longest < TAKEN_OVER, "{longest:?}");
+    let (before, after) = (Cell::new(0), Cell::new(0));
+    let others = others.iter_mut().map(|other| work(other, 10, &after));
+    tokio::join!(work(&mut stopped, 10, &before), join_all(others));
+    assert_eq!(before.get(), 10);
+    assert!(after.get() <= 1, "{} polls of the others", after.get());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_process_polls_when_the_second_is_stopped_too() {
+    let vm = Vm::new();
+    let mut stopped = vm.processes(3);
+    for process in &mut stopped {
+        let began = Instant::now();
+        while !process.look() {
+            assert!(began.elapsed() < 2 * SILENT_AFTER);
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    let (sent, longest) = polls(&mut vm.processes(6), 20).await;
+    assert!((17..=20).contains(&sent), "{sent} polls in 20 s");
+    assert!(longest < TAKEN_OVER + RANK_LATER * 2, "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_polls_by_itself_while_all_that_hold_a_lock_are_stopped() {
+    let vm = Vm::new();
+    let mut stopped = vm.processes(u32::from(RANKS));
+    for process in &mut stopped {
+        while !process.look() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    let mut other = vm.process();
+    let (sent, _) = polls(std::slice::from_mut(&mut other), 10).await;
+    assert!((5..=6).contains(&sent), "{sent} polls in 10 s");
+    assert!(stopped[0].look());
+    assert!(!other.look(), "one of them goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_process_polls_while_the_service_does_not_answer() {
+    let vm = Vm::new();
+    let mut processes = vm.processes(8);
+    for _ in 0..200 {
+        assert!(processes[0].look());
+        assert!(processes[1..].iter_mut().all(|other| !other.look()));
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_requested_before_the_last_one_is_no_news() {
+    let vm = Vm::new();
+    let (mut stopped, mut other, mut reader) = (vm.process(), vm.process(), vm.process());
+    poll(&mut stopped, "a");
+    assert_eq!(texts(&mut reader), ["a"]);
+    let requested = Instant::now();
+    assert!(!other.look());
+    sleep(SILENT_AFTER).await;
+    poll(&mut other, "Preempt");
+    assert_eq!(texts(&mut reader), ["Preempt"]);
+    sleep(Duration::from_secs(1)).await;
+    stopped.write(VERSION, requested, &Ok(body("outdated")));
+    assert_eq!(texts(&mut reader), [""; 0]);
+    assert_eq!(texts(&mut stopped), ["Preempt"], "which it hears, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_takes_nothing_that_is_old_when_it_begins() {
+    let vm = Vm::new();
+    let mut first = vm.process();
+    poll(&mut first, "a");
+    assert_eq!(texts(&mut vm.process()), ["a"]);
+    sleep(LATE_MAX + Duration::from_millis(1)).await;
+    assert_eq!(texts(&mut vm.process()), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_are_pinned_to_a_version_share_with_their_like() {
+    let vm = Vm::new();
+    let (mut all, mut pinned, mut like) = (vm.process(), vm.pinned(Some(VERSION)), vm.pinned(Some(VERSION)));
+    poll(&mut all, "all");
+    poll(&mut pinned, "pinned");
+    assert!(!like.look());
+    assert_eq!(texts(&mut like), ["pinned"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_makes_nobody_deaf() {
+    for is_ahead in [false, true] {
+        let vm = Vm::new();
+        let mut processes = vm.processes(3);
+        polls(&mut processes, 5).await;
+        let (now, hour) = (wall_now(), Duration::from_hours(1));
+        simulate(if is_ahead { now + hour } else { now - hour });
+        let (sent, longest) = polls(&mut processes, 20).await;
+        assert!((19..=21).contains(&sent), "{sent} polls in 20 s");
+        assert!(longest < STEADY + Duration::from_secs(1), "{longest:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_can_not_be_used_is_no_hindrance() {
+    let directory = SharedDirectory::new(Path::new("/nonexistent/reprieve"), "");
+    let mut processes: Vec<_> = {
+        let directory = Arc::new(directory);
+        (0..2).map(|_| SharedPolls::new(Arc::clone(&directory), None)).collect()
+    };
+    for _ in 0..50 {
+        assert!(processes.iter_mut().all(SharedPolls::look));
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_was_removed_is_made_again_and_one_process_polls() {
+    let vm = Vm::new();
+    let mut processes = vm.processes(6);
+    assert!((5..=6).contains(&polls(&mut processes, 5).await.0));
+    fs::remove_dir_all(vm.path()).expect("removed");
+    let (sent, longest) = polls(&mut processes, 10).await;
+    assert!((10..=12).contains(&sent) && longest < TAKEN_OVER, "{sent} polls in 10 s, {longest:?}");
+    fs::remove_dir_all(vm.path()).expect("it was made again");
+    fs::write(vm.path(), "in the way").expect("a file");
+    let (sent, _) = polls(&mut processes, 2).await;
+    assert!(sent >= 12, "each by itself: {sent}");
+    fs::remove_file(vm.path()).expect("removed");
+    polls(&mut processes, UNABLE_FOR.as_secs()).await;
+    assert!((10..=11).contains(&polls(&mut processes, 10).await.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_can_not_write_leaves_the_polls_to_another() {
+    let vm = Vm::new();
+    let (mut first, mut second) = (vm.process(), vm.process());
+    poll(&mut first, "a");
+    let [answers, aside] = ["json", "aside"].map(|what| first.file(what));
+    fs::rename(&answers, &aside).and_then(|()| fs::create_dir(&answers)).expect("a directory in the way");
+    poll(&mut first, "b");
+    sleep(LOOK_EVERY).await;
+    assert!(first.look(), "it polls for itself until it sees another one poll");
+    fs::remove_dir(&answers).expect("removed");
+    poll(&mut second, "c");
+    assert!(!first.look());
+    assert_eq!(texts(&mut first), ["c"]);
+}
