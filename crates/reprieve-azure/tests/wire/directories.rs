@@ -1,10 +1,12 @@
 //! An account with a hierarchical namespace, where every directory is listed and read as a blob.
 
+use reprieve_azure::storage::check::Checkup;
+use reprieve_azure::storage::{Address, ContainerName};
 use reprieve_core::ports::{Payload, RecordWrite};
 use reprieve_core::{BlobName, JobId, PayloadName};
 use reprieve_sim::storage::{Action, Config, Operation, Rule};
 
-use crate::support::Shop;
+use crate::support::{CONTAINER, Shop};
 
 async fn shop() -> Shop {
     Shop::open_on(Config { has_directories: true, ..Config::default() }).await
@@ -26,6 +28,7 @@ async fn a_directory_is_no_input() {
         assert!(!blobs.exists(&name(directory)).await.unwrap(), "{directory}");
     }
     assert!(blobs.put(&name("inputs/2026"), Vec::new(), None).await.is_err());
+    assert!(blobs.put(&name("inputs/2026/pumps.csv/1"), Vec::new(), None).await.is_err());
 }
 
 /// Writes a record with a payload, and removes it.
@@ -76,4 +79,14 @@ async fn an_account_without_directories_is_never_asked_to_delete_one() {
     let listed = shop.store.blobs.page("ready/", None).await.unwrap().entries;
     assert!(shop.store.blobs.delete_version(&mark, &listed[0].version).await.unwrap());
     assert_eq!(shop.double.counts().requests(Operation::BlobDelete), 1);
+}
+
+#[tokio::test]
+async fn a_check_leaves_no_directory_behind() {
+    let shop = shop().await;
+    let address = Address::parse(&shop.double.connection_string()).unwrap();
+    let check = Checkup::new(&address, Vec::new(), ContainerName::parse(CONTAINER).unwrap()).unwrap();
+    let trial = check.try_blobs().await.unwrap();
+    assert_eq!((trial.has_directories, trial.left_behind), (Some(true), None));
+    assert_eq!(shop.blobs(".reprieve/doctor").await, 0);
 }

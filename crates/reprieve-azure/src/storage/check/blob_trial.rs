@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::trial::{Attempt, Attempts, StoreOperation, TrialTarget};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
-use crate::storage::blob::{Container, ContainerName, Copies, RESERVED, When};
+use crate::storage::blob::{Container, ContainerName, Copies, When};
 use crate::storage::call::{Access, Effort};
 
 /// Every operation, in the order of the trial.
@@ -20,6 +20,9 @@ const OPERATIONS: [StoreOperation; 5] = [
     StoreOperation::List,
     StoreOperation::Delete,
 ];
+
+/// Where its blob lies.
+const DIRECTORY: &str = ".reprieve/doctor";
 
 const FIRST: &[u8] = b"written by `reprieve doctor`; may be deleted";
 const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
@@ -57,7 +60,7 @@ struct Trial {
 
 pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTrial> {
     let began = Instant::now();
-    let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
+    let blob = format!("{DIRECTORY}/{}", Uuid::now_v7().simple());
     let mut trial = Trial {
         blob,
         attempts: Attempts::default(),
@@ -135,17 +138,21 @@ impl Trial {
         let read = container.read("read a blob", &self.blob).await;
         self.attempts.note(StoreOperation::Read, read);
         // With the directory of the blob, where there are directories.
-        let listed = container.list("list blobs", &format!("{RESERVED}doctor")).await;
+        let listed = container.list("list blobs", DIRECTORY).await;
         if self.attempts.note(StoreOperation::List, listed).is_some() {
             self.has_directories = Some(container.has_directories());
         }
         let deleted = container.delete("delete a blob", &self.blob).await;
         self.written = deleted.is_err() && !self.attempts.denied(StoreOperation::Write);
         let is_deleted = self.attempts.note(StoreOperation::Delete, deleted).is_some();
-        if self.written || !is_deleted || !is_new {
-            return;
+        if !self.written && is_deleted && is_new {
+            let copied = format!("{}-copies", self.blob);
+            self.copies = container.copies("look for copies", &copied, FIRST).await.ok();
         }
-        self.copies = container.copies("look for copies", &format!("{}-copies", self.blob), FIRST).await.ok();
+        if self.has_directories == Some(true) {
+            // It stays if another check has a blob in it.
+            drop(container.delete("delete a directory", DIRECTORY).await);
+        }
     }
 
     /// Deletes the blob if it may exist; returns its name when that fails.

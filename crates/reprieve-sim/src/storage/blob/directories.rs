@@ -25,9 +25,11 @@ pub(super) fn create_for(container: &mut Container, blob: &str, stamp: &Stamp) {
     }
 }
 
-/// Refuses to replace a directory by a blob.
+/// Refuses to replace a directory by a blob, and to write a blob below another one.
 pub(super) fn check_write(container: &Container, name: &str) -> Result<(), Refusal> {
-    if is_directory(container, name) { Err(RESOURCE_TYPE_MISMATCH) } else { Ok(()) }
+    let is_blob = |parent: &str| container.blobs.contains_key(parent) && !is_directory(container, parent);
+    let is_below_a_blob = name.match_indices('/').any(|(at, _)| is_blob(&name[..at]));
+    if is_below_a_blob || is_directory(container, name) { Err(RESOURCE_TYPE_MISMATCH) } else { Ok(()) }
 }
 
 /// Refuses to delete a directory with content.
