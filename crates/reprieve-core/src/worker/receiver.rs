@@ -140,10 +140,9 @@ impl Receiver {
     }
 
     /// Counts a message over a limit that was returned. No more than a batch of them is returned at once, and
-    /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over
-    /// a limit: those lie between the others in the queue, and must not wait for them.
-    pub(super) fn note_return(&mut self) {
-        self.returned_until = self.returned_until.max(Instant::now()) + PAUSE_AFTER_RETURN;
+    /// over time no more than one for each `pause` and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
+    pub(super) fn note_return(&mut self, pause: Duration) {
+        self.returned_until = self.returned_until.max(Instant::now()) + pause;
         if self.rests_until() > Instant::now() {
             self.arrival = None;
         }

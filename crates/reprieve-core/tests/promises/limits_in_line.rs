@@ -1,4 +1,4 @@
-//! A kind at its limit behind the backlog of another one in the same queue.
+//! A kind at its limit behind the backlog of another one in the same queue, and in front of it.
 
 use std::sync::{Arc, Mutex};
 
@@ -74,4 +74,68 @@ async fn a_slot_that_becomes_free_does_not_wait_for_the_backlog_of_another_kind(
             assert!(start.elapsed() < secs(800), "{limits:?}: {runs} of {LIMITED} have begun");
         }
     }
+}
+
+/// A job of no time at all, which notes when it began.
+struct Noted(Arc<Mutex<Vec<(u64, Instant)>>>);
+
+#[async_trait]
+impl Job for Noted {
+    const KIND: &'static str = "noted";
+    type Args = u64;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &u64) {}
+
+    async fn step(&self, _: &JobContext, number: &u64, (): ()) -> Result<Step<(), ()>, JobError> {
+        self.0.lock().unwrap().push((*number, Instant::now()));
+        Ok(Step::Done(()))
+    }
+}
+
+fn one_in_fleet() -> Limits {
+    Limits { in_fleet: Some(1), ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kind_is_not_held_up_where_more_jobs_of_a_limited_kind_arrive_than_may_run() {
+    for (per_second, seconds) in [(25, 300), (100, 60)] {
+        let (store, begun) = (memory::store(), Arc::<Mutex<Vec<_>>>::default());
+        let producer = Producer::new(store.clone());
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+        let worker = worker.job(Noted(Arc::clone(&begun))).job(One(Arc::default()));
+        let _worker = start_built(worker.limits::<One>(one_in_fleet()));
+        let began = Instant::now();
+        for second in 0..seconds {
+            let limited = (0..per_second).map(|n| NewJob::of::<One>(&n).unwrap());
+            producer.enqueue(limited.collect()).await.unwrap();
+            producer.enqueue(vec![NewJob::of::<Noted>(&second).unwrap()]).await.unwrap();
+            sleep(secs(1)).await;
+        }
+        sleep(secs(15)).await;
+        let begun = begun.lock().unwrap();
+        let latest = begun.iter().map(|(second, at)| *at - began - secs(*second)).max().unwrap();
+        println!("{per_second} a second: {} of {seconds} began, the latest {latest:?} late", begun.len());
+        assert!(begun.len() as u64 == seconds && latest < secs(15), "{} began, {latest:?}", begun.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kind_is_reached_behind_a_large_backlog_of_a_limited_one_at_a_bounded_number_of_returns() {
+    const IN_FRONT: u32 = 10_000;
+    let (store, begun) = (memory::store(), Arc::<Mutex<Vec<_>>>::default());
+    let producer = Producer::new(store.clone());
+    producer.enqueue((0..IN_FRONT).map(|n| NewJob::of::<One>(&n).unwrap()).collect()).await.unwrap();
+    producer.enqueue(vec![NewJob::of::<Noted>(&0).unwrap()]).await.unwrap();
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.job(Noted(Arc::clone(&begun))).job(One(Arc::default()));
+    let _worker = start_built(worker.limits::<One>(one_in_fleet()));
+    let began = Instant::now();
+    while begun.lock().unwrap().is_empty() {
+        assert!(began.elapsed() < secs(90), "{} are ready", ready(&store).await);
+        sleep(secs(1)).await;
+    }
+    // 300 a second at the most, and as many at once.
+    assert!(began.elapsed() > secs(u64::from(IN_FRONT) / 300 - 2), "{:?}", began.elapsed());
 }

@@ -28,6 +28,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
+use crate::worker::limits::pause_after_return;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -409,9 +410,10 @@ impl Guardian {
         let (job, dependency) = (assignment.job(), needed.name());
         tracing::debug!(%job, kind = kind.name, dependency, ?delay, "what the job needs is away; deferring it");
         let why = format!("{dependency}, which the job needs, was away");
+        let over_limit = (!has_run).then(|| pause_after_return(assignment.run.delivery));
         let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await;
         kind.note_deferral();
-        DeliveryReport { over_limit: !has_run, ..report }
+        DeliveryReport { over_limit, ..report }
     }
 
     /// Returns for how long one more message of the kind is deferred.
@@ -435,9 +437,10 @@ impl Guardian {
         // It keeps its place in line: behind the work of other kinds it would find the slot that it waits for
         // free for hours.
         let later = Release { delay, ..Release::default() };
+        let over_limit = Some(pause_after_return(assignment.run.delivery));
         let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
         kind.note_deferral();
-        DeliveryReport { over_limit: true, ..report }
+        DeliveryReport { over_limit, ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.
