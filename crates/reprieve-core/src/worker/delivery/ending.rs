@@ -398,20 +398,43 @@ impl Guardian {
     /// Returns the message of a job until something that it needs serves again.
     pub(super) async fn defer_until_served(
         self: Box<Self>,
-        mut assignment: Box<Assignment>,
+        assignment: Box<Assignment>,
         needed: &DependencyHandle,
     ) -> DeliveryReport {
-        // This worker knows the kind.
-        assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
-        let kind = Arc::clone(&assignment.kind);
-        let has_run = assignment.steps() > 0;
+        let (kind, has_run) = (Arc::clone(&assignment.kind), assignment.steps() > 0);
         // Few have run; of the others there may be any number.
         let delay = if has_run { needed.wait() } else { self.delay_among(&kind).max(needed.wait()) };
         let (job, dependency) = (assignment.job(), needed.name());
         tracing::debug!(%job, kind = kind.name, dependency, ?delay, "what the job needs is away; deferring it");
         let why = format!("{dependency}, which the job needs, was away");
-        let over_limit = (!has_run).then(|| pause_after_return(assignment.run.delivery));
-        let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await;
+        self.defer(assignment, &why, delay).await
+    }
+
+    /// Returns the message of a job that is over a limit of its kind. What returns it is not waited for.
+    pub(super) async fn defer_over_limit(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        place: &'static str,
+    ) -> DeliveryReport {
+        let kind = Arc::clone(&assignment.kind);
+        let delay = self.delay_among(&kind);
+        tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
+        self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
+    }
+
+    /// Returns the message of a job that can't run now. It keeps its place in line: behind the work of other kinds
+    /// it would find the slot that it waits for free for hours.
+    async fn defer(
+        self: Box<Self>,
+        mut assignment: Box<Assignment>,
+        why: &str,
+        delay: Duration,
+    ) -> DeliveryReport {
+        // This worker knows the kind.
+        assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
+        let kind = Arc::clone(&assignment.kind);
+        let over_limit = (assignment.steps() == 0).then(|| pause_after_return(assignment.run.delivery));
+        let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, why, delay).await;
         kind.note_deferral();
         DeliveryReport { over_limit, ..report }
     }
@@ -420,27 +443,6 @@ impl Guardian {
     fn delay_among(&self, kind: &Kind) -> Duration {
         let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
         kind.backlog.deferral(kind.seen_again(), others.count() + 1)
-    }
-
-    /// Returns the message of a job that is over a limit of its kind. What returns it is not waited for.
-    pub(super) async fn defer_over_limit(
-        self: Box<Self>,
-        mut assignment: Box<Assignment>,
-        place: &'static str,
-    ) -> DeliveryReport {
-        // This worker knows the kind.
-        assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
-        let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind);
-        tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
-        let why = format!("as many jobs of its kind ran {place} as may");
-        // It keeps its place in line: behind the work of other kinds it would find the slot that it waits for
-        // free for hours.
-        let later = Release { delay, ..Release::default() };
-        let over_limit = Some(pause_after_return(assignment.run.delivery));
-        let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
-        kind.note_deferral();
-        DeliveryReport { over_limit, ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.
@@ -611,26 +613,14 @@ impl Guardian {
         DeliveryReport::new(assignment.kind.name, Outcome::Waiting, &settled.await)
     }
 
+    /// Releases the message, with the end of this delivery in its notes.
     pub(super) async fn release(
-        self: Box<Self>,
-        assignment: Box<Assignment>,
-        outcome: Outcome,
-        kind: EndKind,
-        why: &str,
-        delay: Duration,
-    ) -> DeliveryReport {
-        let release = Release { delay, ..Release::default() };
-        self.release_as(assignment, outcome, kind, why, release).await
-    }
-
-    /// Releases the message as `release` says, with the end of this delivery in its notes.
-    async fn release_as(
         self: Box<Self>,
         mut assignment: Box<Assignment>,
         outcome: Outcome,
         kind: EndKind,
         why: &str,
-        release: Release,
+        delay: Duration,
     ) -> DeliveryReport {
         let unsaved_steps = assignment.run.unsaved_steps.load(Relaxed);
         let has_failed = matches!(kind, EndKind::Failed | EndKind::TimedOut);
@@ -646,7 +636,7 @@ impl Guardian {
             assignment.envelope.notes.deferrals.clear();
         }
         assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
-        self.release_with(&assignment, outcome, end, release).await
+        self.release_with(&assignment, outcome, end, Release { delay, ..Release::default() }).await
     }
 
     /// Releases the message with its notes. Where a body with them is too large for the queue, the
