@@ -39,6 +39,11 @@ pub(crate) fn unix_millis_after(delay: Duration) -> i64 {
     unix_millis().saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// The time this long ago, in milliseconds since the Unix epoch.
+pub(crate) fn unix_millis_before(ago: Duration) -> i64 {
+    unix_millis().saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// Converts the wall-clock time `wall` to the monotonic clock that timers use; returns the present
 /// for a time in the past.
 #[must_use]

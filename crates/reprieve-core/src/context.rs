@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub(crate) struct JobRun {
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
+    /// Since when it has not moved for long, in milliseconds since the Unix epoch; zero while it moves.
+    pub(crate) stalled_unix_ms: AtomicI64,
     /// Why the job was moved to this queue, once that is known.
     pub(crate) escalated: OnceLock<String>,
     /// It resumed at a checkpoint.
@@ -171,6 +173,20 @@ impl JobRun {
     pub(crate) fn expected_end(&self) -> Option<Instant> {
         let Progress { done, total } = self.progress();
         get(&self.estimate).end(done, total, Instant::now())
+    }
+
+    /// Notes that it stands still since then. Returns whether that is new.
+    pub(crate) fn stall(&self, since_unix_ms: i64) -> bool {
+        self.stalled_unix_ms.compare_exchange(0, since_unix_ms.max(1), Relaxed, Relaxed).is_ok()
+    }
+
+    /// Notes that it moves. Returns whether it stood still.
+    pub(crate) fn go_on(&self) -> bool {
+        self.stalled_unix_ms.swap(0, Relaxed) != 0
+    }
+
+    pub(crate) fn stalled_since(&self) -> Option<i64> {
+        Some(self.stalled_unix_ms.load(Relaxed)).filter(|since| *since != 0)
     }
 
     pub(crate) fn progress(&self) -> Progress {

@@ -21,6 +21,7 @@
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
+//! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
 //! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
@@ -105,6 +106,8 @@ pub struct Telemetry {
     pub jobs: Family<ByOutcome, Counter>,
     pub in_flight: Gauge,
     pub stage: Family<ByStage, Gauge>,
+    /// `reprieve_stalled_jobs`
+    pub stalled_jobs: Family<ByKind, Gauge>,
     /// `reprieve_dependency_state`
     pub dependency_state: Family<ByDependency, Gauge>,
     pub notice_to_released: Histogram,
@@ -156,6 +159,7 @@ impl Telemetry {
             jobs: Family::default(),
             in_flight: Gauge::default(),
             stage: Family::default(),
+            stalled_jobs: Family::default(),
             dependency_state: Family::default(),
             notice_to_released: seconds(),
             notice_to_quiesced: seconds(),
@@ -185,6 +189,7 @@ impl Telemetry {
         r.register("jobs", "Deliveries that ended", self.jobs.clone());
         r.register("in_flight", "Deliveries held now", self.in_flight.clone());
         r.register("stage", "1 for the worker's current stage", self.stage.clone());
+        r.register("stalled_jobs", "Running jobs that have not moved for long", self.stalled_jobs.clone());
         r.register(
             "dependency_state",
             "1 for the state of a dependency's breaker",
@@ -260,6 +265,7 @@ mod tests {
         telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);
         telemetry.checkpoint_bytes.get_or_create(&kind).observe(10.0);
         telemetry.checkpoint_errors.get_or_create(&kind).inc();
+        telemetry.stalled_jobs.get_or_create(&kind).set(1);
         telemetry.cleaned.get_or_create(&ByWhat { what: "results" }).inc();
         telemetry.notices.get_or_create(&kind).inc();
         telemetry.approvals.get_or_create(&ByResult { result: "ok" }).inc();

@@ -43,6 +43,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         progress: Progress { done: u64::MAX, total: 0 },
         steps: 7,
         since_unix_ms: -1,
+        stalled_since_unix_ms: Some(7),
         escalated: Some("it was interrupted".to_owned()),
     };
     let drain =

@@ -34,6 +34,10 @@ pub struct InFlight {
     pub steps: u64,
     /// When this delivery was received, in milliseconds since the Unix epoch.
     pub since_unix_ms: i64,
+    /// Since when the job has made no step, no save and no progress, where that is unusually long; in milliseconds
+    /// since the Unix epoch. `None` while it moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_since_unix_ms: Option<i64>,
     /// Why the job was moved here from another queue; `None` for a job that was sent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -123,6 +123,7 @@ impl TestContext {
             saving: Mutex::new(None),
             began: Mutex::new(Some(Instant::now())),
             since_unix_ms: unix_millis(),
+            stalled_unix_ms: AtomicI64::new(0),
             escalated: OnceLock::new(),
             has_resumed: AtomicBool::new(false),
             steps: AtomicU64::new(0),

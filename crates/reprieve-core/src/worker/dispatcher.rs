@@ -16,6 +16,7 @@ use super::janitor::Janitor;
 use super::receiver::{Received, Receiver, ReceiverEvent};
 use super::reporter::{Reporter, Showing};
 use super::shared::{RunningJob, Shared};
+use super::stalls::Stalls;
 use super::stop::Stopping;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
@@ -48,6 +49,7 @@ pub(super) struct Dispatcher {
     drains: Drains,
     reporter: Reporter,
     janitor: Janitor,
+    stalls: Stalls,
     ticks: Interval,
     /// A second stop was requested.
     gave_up: bool,
@@ -86,6 +88,7 @@ impl Dispatcher {
             drains: Drains::new(Arc::clone(&shared)),
             reporter,
             janitor: Janitor::new(Arc::clone(&shared)),
+            stalls: Stalls::new(),
             ticks,
             gave_up: false,
             shared,
@@ -164,6 +167,7 @@ impl Dispatcher {
             LoopEvent::Receiver(ReceiverEvent::Due) => {}
             LoopEvent::Tick => {
                 self.receiver.count_slow_jobs();
+                self.stalls.look(&self.shared);
                 self.publish();
                 if self.deliveries.held() > 0 {
                     self.shared.ask_for_cancels();

@@ -17,6 +17,9 @@ use crate::ports::LimitedKind;
 /// How long a kind's measurements count: longer than the longest time between two saves.
 pub(super) const KEPT: Duration = Duration::from_hours(1);
 
+/// How long the times between two moves of a job count. Steps may take hours.
+const MOVES_KEPT: Duration = Duration::from_hours(7 * 24);
+
 /// One kind of job.
 #[derive(Debug)]
 pub(crate) struct Kind {
@@ -26,6 +29,8 @@ pub(crate) struct Kind {
     pub(crate) saves: Recent,
     /// The run times of this kind's jobs that began where they finished.
     pub(crate) runs: Recent,
+    /// The times between two moves of its jobs, as far as a look each second shows them.
+    pub(super) moves: Recent,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
     pub(super) limits: Limits,
@@ -53,6 +58,7 @@ impl Kind {
             schema,
             saves: Recent::new(KEPT),
             runs: Recent::new(KEPT),
+            moves: Recent::new(MOVES_KEPT),
             packing: Packing::default(),
             limits,
             fleet: None,

@@ -57,6 +57,11 @@ impl Recent {
         values.mean
     }
 
+    /// Returns the longest, which is about the 99th percentile; `None` when there are no values.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        self.lock().latest.iter().map(|(_, value)| *value).max()
+    }
+
     /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
         let mut values = self.lock();

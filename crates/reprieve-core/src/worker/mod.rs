@@ -43,6 +43,7 @@ mod reporter;
 
 mod settings;
 mod shared;
+mod stalls;
 mod states;
 mod stop;
 mod threads;

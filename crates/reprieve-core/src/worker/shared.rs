@@ -137,6 +137,7 @@ impl RunningJob {
             progress: self.run.progress(),
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
+            stalled_since_unix_ms: self.run.stalled_since(),
             escalated: self.run.escalated.get().cloned(),
         }
     }
@@ -178,6 +179,12 @@ impl RunningJobs {
     /// Applies `look` to each.
     pub(super) fn map<T>(&self, look: impl Fn(&RunningJob) -> T) -> Vec<T> {
         self.lock().1.values().map(look).collect()
+    }
+
+    /// Returns their kinds and runs by their numbers.
+    pub(super) fn all(&self) -> BTreeMap<u64, (Arc<Kind>, Arc<JobRun>)> {
+        let jobs = self.lock();
+        jobs.1.iter().map(|(number, job)| (*number, (Arc::clone(&job.kind), Arc::clone(&job.run)))).collect()
     }
 
     /// Returns how many fulfil `condition`.

@@ -40,6 +40,7 @@ mod shards;
 mod shared_values;
 mod snapshots;
 mod stages;
+mod stalls;
 mod support;
 mod thaws;
 mod twice;

@@ -277,7 +277,7 @@ fn job(report: &WorkerReport, job: &InFlight, now: i64, silent_after: u128) -> [
     [
         job.job.to_string(),
         plain(&job.kind),
-        progress(&job.progress),
+        moved(job, now),
         job.steps.to_string(),
         job.delivery.to_string(),
         // It is unknown whether a silent worker still holds the job.
@@ -295,6 +295,14 @@ fn waiting(status: &Status) -> impl Iterator<Item = [String; 3]> {
     let is_held = |moved: &Moved| held(status).any(|(_, one)| one.job.as_str() == moved.job);
     let moved = status.moved.iter().filter(move |moved| !is_held(moved));
     moved.map(|moved| [plain(&moved.job), plain(&moved.kind), cut(&plain(&moved.reason))])
+}
+
+fn moved(job: &InFlight, now: i64) -> String {
+    let progress = progress(&job.progress);
+    match job.stalled_since_unix_ms {
+        Some(since) => format!("{progress}, stalled for {}", whole_seconds(now.saturating_sub(since))),
+        None => progress,
+    }
 }
 
 fn progress(Progress { done, total }: &Progress) -> String {
@@ -410,6 +418,7 @@ mod tests {
             progress: Progress { done, total },
             steps: 3,
             since_unix_ms: NOW - 61_000,
+            stalled_since_unix_ms: (job == "order-1").then_some(NOW - 754_000),
             escalated: (job == "order-1").then(|| "3 deliveries ended before".to_owned()),
         }
     }

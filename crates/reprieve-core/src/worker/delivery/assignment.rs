@@ -2,7 +2,7 @@
 //! arguments.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -171,6 +171,7 @@ fn job_run(
         saving: Mutex::new(None),
         began: Mutex::new(None),
         since_unix_ms: unix_millis(),
+        stalled_unix_ms: AtomicI64::new(0),
         escalated: OnceLock::new(),
         has_resumed: AtomicBool::new(false),
         steps: AtomicU64::new(0),
