@@ -37,7 +37,7 @@ impl Job for Timed {
         let (ends, every) = (Instant::now() + takes, steps.reports_s.map_or(takes, secs));
         while Instant::now() < ends {
             sleep(every.min(ends - Instant::now())).await;
-            cx.progress((takes - (ends - Instant::now())).as_secs(), takes.as_secs());
+            cx.progress((Instant::now() + takes - ends).as_secs(), takes.as_secs());
         }
         Ok(Step::Continue(at + 1))
     }

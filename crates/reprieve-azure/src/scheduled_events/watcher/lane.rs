@@ -132,6 +132,16 @@ impl Lane {
         self.is_throttled
     }
 
+    /// Whether it was not polled again after a 429.
+    pub(super) fn is_yet_to_be_asked(&self) -> bool {
+        self.is_throttled && self.polled_at <= self.throttled_at
+    }
+
+    /// Notes that this process did nothing for so long.
+    pub(super) fn slept(&mut self, time: Duration) {
+        self.answered_at = self.answered_at.map(|at| at + time);
+    }
+
     /// Whether a poll got a 429 in the last minute, also if others were answered.
     pub(super) fn was_throttled(&self, now: Instant) -> bool {
         self.throttled_at.is_some_and(|at| now.saturating_duration_since(at) <= THROTTLED_RECENTLY)

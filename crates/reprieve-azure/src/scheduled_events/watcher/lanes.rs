@@ -86,6 +86,11 @@ impl Lanes {
         self.all.iter().position(|lane| lane.version == version)
     }
 
+    /// Notes that this process did nothing for so long, and so heard no answers.
+    pub(super) fn slept(&mut self, time: Duration) {
+        self.all.iter_mut().for_each(|lane| lane.slept(time));
+    }
+
     /// When one of them was polled last.
     pub(super) fn polled_at(&self) -> Option<Instant> {
         self.all.iter().filter_map(Lane::polled_at).max()
@@ -217,7 +222,7 @@ impl Lanes {
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
                 // A 429 says nothing of the version: many were asked at once, and this one is yet to be.
                 let is_throttled =
-                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_throttled();
+                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_yet_to_be_asked();
                 let throttled: Vec<_> = others().filter(is_throttled).collect();
                 if !throttled.is_empty() && self.asked_all_within(LAST_TICK, now) {
                     return in_use.into_iter().chain(throttled).collect();

@@ -35,6 +35,9 @@ const ALONE: Range<f64> = 1.02..1.06;
 /// The same after a 429: longer, which leaves the others more requests.
 const CROWDED: Range<f64> = 1.0..1.25;
 
+/// A look that comes so late follows a stop of this process.
+const LATE_LOOK: Duration = Duration::from_secs(1);
+
 /// The timeout of one request for this VM's name. The next is sent when it has failed.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -49,6 +52,10 @@ pub(super) struct Poller {
     neighbours: Option<SharedPolls>,
     /// Whether this watcher polls, and not another one for it.
     polls: bool,
+    /// It is about to poll for the first time after another one.
+    takes_over: bool,
+    /// When it last looked whether it is to poll.
+    looked: Instant,
     shared: Arc<Mutex<WatchState>>,
     publisher: ChangePublisher,
     requests: JoinSet<Finished>,
@@ -78,6 +85,8 @@ impl Poller {
             lanes: Lanes::new(client.pinned(), began),
             neighbours: client.shared_polls(),
             polls: true,
+            takes_over: false,
+            looked: began,
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
@@ -103,6 +112,7 @@ impl Poller {
             // next time.
             let finished = tokio::select! {
                 _ = tick.tick() => {
+                    self.looks_late();
                     self.tick();
                     let factor = if self.lanes.is_throttled() { CROWDED } else { ALONE };
                     tick.reset_after(POLL_EVERY.mul_f64(rand::random_range(factor)));
@@ -110,6 +120,7 @@ impl Poller {
                 }
                 _ = look.tick(), if self.neighbours.is_some() => {
                     if self.look() {
+                        self.takes_over = true;
                         tick.reset_at(self.next_tick());
                     }
                     continue;
@@ -118,6 +129,8 @@ impl Poller {
                 () = sleep_until(wakes_at.unwrap_or(self.began)), if wakes_at.is_some() => None,
             };
             match finished {
+                // After a stop another one may poll by now.
+                None if self.looks_late() => {}
                 None => {
                     let now = Instant::now();
                     let due = self.lanes.wake(now);
@@ -138,10 +151,24 @@ impl Poller {
         }
     }
 
+    /// Looks if that is overdue, because this process was stopped. Returns whether it was.
+    fn looks_late(&mut self) -> bool {
+        let is_late = self.neighbours.is_some() && self.looked.elapsed() > LATE_LOOK;
+        if is_late {
+            self.look();
+        }
+        is_late
+    }
+
     /// Looks whether another watcher polls for this one, and what it got. Returns whether this one polls from
     /// now on.
     fn look(&mut self) -> bool {
         let Some(neighbours) = &mut self.neighbours else { return false };
+        let gap = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
+        if gap > LATE_LOOK {
+            // What it did not hear is no silence.
+            self.lanes.slept(gap);
+        }
         let polled = std::mem::replace(&mut self.polls, neighbours.look());
         for News { version, sent, answered } in neighbours.news() {
             let Some(lane) = self.lanes.of(version) else { continue };
@@ -163,6 +190,11 @@ impl Poller {
         if self.polls {
             let due = self.lanes.tick(now);
             self.poll_all(due, now);
+            if std::mem::take(&mut self.takes_over) {
+                // Nobody has polled for a while, and the versions that answered may not answer now.
+                let urgent = self.lanes.urgent(now);
+                self.poll_all(urgent, now);
+            }
         }
         self.request_name(now);
         if !self.publisher.has_answered() && !self.silence_logged && self.began.elapsed() >= SILENCE_MAX {

@@ -66,7 +66,7 @@ impl SharedDirectory {
     }
 
     /// Returns the instance document that a worker has kept since this machine started; by `ask` if there is
-    /// none, and no other worker asks, which is waited for no longer than `within`.
+    /// none, and no other worker asks, which is waited for half of `within`: it may be stopped.
     pub(super) async fn instance(
         &self,
         within: Duration,
@@ -79,7 +79,7 @@ impl SharedDirectory {
             }
             let lock = self.create().and_then(|()| AskLock::try_take(0, self.file("instance", "lock")));
             match lock {
-                Ok(None) if began.elapsed() < within => sleep(LOOK_EVERY).await,
+                Ok(None) if began.elapsed() < within / 2 => sleep(LOOK_EVERY).await,
                 // Without a directory each worker asks for itself.
                 _held => return ask.await,
             }

@@ -3,12 +3,12 @@
 //! One of them polls, in all api-versions, and writes what it gets; the others read that. The one that polls
 //! holds a lock, which ends with its process: another one takes over within [`LOOK_EVERY`](super::LOOK_EVERY).
 //! While it lives, it shows a sign of that; when there has been none for [`SILENT_AFTER`], such as while it is
-//! stopped, one other process polls as well, by a second lock, until it sees a sign of the first again. That
-//! the service does not answer is no reason: two would get no answer sooner, and use up what the service answers.
+//! stopped, one other process polls as well, by a second lock, until it sees a sign of the first again. One that
+//! reaches the service no more, in any version, leaves the lock to the next: only its own network may be broken.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::SharedDirectory;
 use super::ask_lock::AskLock;
 use super::written::Written;
 use crate::scheduled_events::client::Answered;
+use crate::scheduled_events::client::failure::FailureKind;
 use crate::scheduled_events::document::ApiVersion;
 
 /// How often the process that polls shows that it is not stopped.
@@ -40,10 +41,19 @@ const ALONE_AFTER: Duration = Duration::from_secs(4);
 /// The oldest answer that a process takes although it was written before its first look.
 const LATE_MAX: Duration = Duration::from_millis(1_500);
 
-/// A process that has not looked for so long does not know how long the others have been silent.
+/// A process that has not looked for so long does not know how long the others, or the service, have been silent.
 const LOOKS_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// For how long a process that failed to write leaves the polls to the others.
+/// After this time without an answer or a refusal a process leaves the polls to another one.
+const DEAF_AFTER: Duration = Duration::from_secs(2);
+
+/// An answer that was not renewed for so long is removed: the version is not polled any more.
+const OUTDATED_AFTER: Duration = Duration::from_secs(10);
+
+/// The largest file that is read: the largest answers in all versions.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// For how long a process that failed to write, or got no answer, leaves the polls to the others.
 const UNABLE_FOR: Duration = Duration::from_secs(10);
 
 /// How often it is logged that the polls can't be shared.
@@ -61,8 +71,10 @@ pub(crate) struct SharedPolls {
     lock: Option<(AskLock, Instant)>,
     /// When this process last showed that it polls.
     shown: Option<Instant>,
-    /// When this process failed to write.
+    /// When this process failed to write, or left the polls because it got no answers.
     failed_at: Option<Instant>,
+    /// When the service last answered this process.
+    reached_at: Instant,
     /// When this process last looked.
     looked: Instant,
     /// The last sign of the process of each rank.
@@ -102,6 +114,7 @@ impl SharedPolls {
             lock: None,
             shown: None,
             failed_at: None,
+            reached_at: now,
             looked: now,
             signs: [Sign { id: 0, seen: now }; RANKS as usize],
             last: BTreeMap::new(),
@@ -131,6 +144,7 @@ impl SharedPolls {
         let now = Instant::now();
         if now - self.looked > LOOKS_WITHIN {
             self.signs.iter_mut().for_each(|sign| sign.seen = now);
+            self.reached_at = now;
         }
         self.looked = now;
         self.lock.take_if(|(lock, _)| !lock.is_in_place());
@@ -142,6 +156,11 @@ impl SharedPolls {
         self.lock.take_if(|(lock, since)| {
             self.signs[..usize::from(lock.rank)].iter().any(|sign| sign.seen > *since)
         });
+        let is_deaf = |since: Instant| now - since.max(self.reached_at) >= DEAF_AFTER;
+        if self.lock.take_if(|(_, since)| is_deaf(*since)).is_some() {
+            debug!("the metadata service does not answer this worker; another one tries it");
+            self.failed_at = Some(now);
+        }
         if self.lock.is_some() {
             return self.show(now).map(|()| true);
         }
@@ -222,7 +241,7 @@ impl SharedPolls {
             let is_news = match self.last.get(&key) {
                 // Else its writer was stopped while it waited for this answer.
                 Some((known, newest)) => known.id != written.id && sent >= *newest,
-                None => written.age() <= LATE_MAX,
+                None => written.is_younger_than(LATE_MAX),
             };
             if is_news {
                 news.push(News { version, sent, answered: written.read() });
@@ -235,6 +254,9 @@ impl SharedPolls {
 
     /// Writes what this process got for the others, if it polls for them and none of them got a later answer.
     pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
+        if has_reached(answered) {
+            self.reached_at = Instant::now();
+        }
         let Some((lock, _)) = &self.lock else { return };
         let temporary = self.file(&format!("new{}", lock.rank));
         let unread = self.read_news();
@@ -244,6 +266,7 @@ impl SharedPolls {
             return;
         }
         self.last.insert(key, (Written::of(version, answered, sent.elapsed()), sent));
+        self.last.retain(|_, (_, newest)| newest.elapsed() < OUTDATED_AFTER);
         let all: Vec<_> = self.last.values().map(|(written, _)| written).collect();
         let stored = serde_json::to_vec(&all).map_err(io::Error::other).and_then(|text| {
             fs::write(&temporary, text)?;
@@ -271,7 +294,12 @@ impl SharedPolls {
     }
 
     fn read(&self, what: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.file(what)) {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut text = Vec::new();
+            fs::File::open(self.file(what))?.take(BYTES_MAX).read_to_end(&mut text)?;
+            Ok(text)
+        };
+        match read() {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -281,6 +309,12 @@ impl SharedPolls {
     fn file(&self, what: &str) -> PathBuf {
         self.directory.file(&self.subject, what)
     }
+}
+
+/// Whether the service said anything, if only that it refuses.
+fn has_reached(answered: &Answered) -> bool {
+    let no_answer = [FailureKind::Unreachable, FailureKind::TimedOut];
+    answered.as_ref().err().is_none_or(|failure| !no_answer.contains(&failure.kind))
 }
 
 /// Half a sign reads as another one, which is a sign too.

@@ -80,7 +80,12 @@ impl Written {
 
     /// The time since it was written; zero if the clock was set back meanwhile.
     pub(super) fn age(&self) -> Duration {
-        Duration::from_millis(u64::try_from(unix_millis() - self.at_ms).unwrap_or(0))
+        Duration::from_millis(u64::try_from(unix_millis().saturating_sub(self.at_ms)).unwrap_or(0))
+    }
+
+    /// Whether it was written so shortly ago; not if it seems to be from the future, because the clock was set.
+    pub(super) fn is_younger_than(&self, age: Duration) -> bool {
+        self.at_ms <= unix_millis() && self.age() <= age
     }
 
     /// The time of the request; `earliest` if this machine's clock can't express it.

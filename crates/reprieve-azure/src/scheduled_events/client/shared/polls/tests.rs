@@ -226,14 +226,62 @@ async fn each_polls_by_itself_while_all_that_hold_a_lock_are_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_other_process_polls_while_the_service_does_not_answer() {
+async fn no_other_process_polls_while_the_service_refuses_and_one_at_a_time_while_it_does_not_answer() {
+    for (status, turns) in [(Some(503), 1), (None, 5)] {
+        let vm = Vm::new();
+        let mut processes = vm.processes(8);
+        let mut polled = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            let polling: Vec<_> = (0..8).filter(|index| processes[*index].look()).collect();
+            // One that has just left the polls goes on until it sees that another has them.
+            assert!((1..=2).contains(&polling.len()), "{polling:?}");
+            let kind = status.map_or(FailureKind::TimedOut, FailureKind::of_status);
+            for index in &polling {
+                processes[*index].write(VERSION, Instant::now(), &refused(kind, status));
+            }
+            polled.extend(polling);
+            sleep(LOOK_EVERY).await;
+        }
+        assert!(polled.len() >= turns && (status.is_none() || polled.len() == 1), "{status:?}: {polled:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_alone_gets_no_answer_leaves_the_polls_to_one_that_does() {
     let vm = Vm::new();
-    let mut processes = vm.processes(8);
-    for _ in 0..200 {
-        assert!(processes[0].look());
-        assert!(processes[1..].iter_mut().all(|other| !other.look()));
+    let (mut cut_off, mut other) = (vm.process(), vm.process());
+    let mut heard = None;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(30) {
+        if cut_off.look() {
+            cut_off.write(VERSION, Instant::now(), &refused(FailureKind::Unreachable, None));
+        }
+        if other.look() {
+            other.write(VERSION, Instant::now(), &Ok(body("heard")));
+        }
+        if cut_off.news().iter().any(|news| news.answered.is_ok()) {
+            heard.get_or_insert(began.elapsed());
+        }
         sleep(LOOK_EVERY).await;
     }
+    assert!(heard.is_some_and(|after| after <= DEAF_AFTER + LOOK_EVERY * 3), "{heard:?}");
+    assert!(!cut_off.look(), "and they stay there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_begins_takes_nothing_from_the_future_or_from_versions_that_are_not_polled_any_more() {
+    let vm = Vm::new();
+    let mut first = vm.process();
+    first.write(ApiVersion::V2017_11_01, Instant::now(), &Ok(body("never")));
+    poll(&mut first, "a");
+    first.write(ApiVersion::V2017_11_01, Instant::now(), &Ok(body("Preempt")));
+    sleep(OUTDATED_AFTER).await;
+    poll(&mut first, "b");
+    assert_eq!(texts(&mut vm.process()), ["b"]);
+    simulate(wall_now() - Duration::from_secs(60));
+    assert_eq!(texts(&mut vm.process()), [""; 0]);
+    poll(&mut first, "c");
+    assert_eq!(texts(&mut vm.process()), ["c"]);
 }
 
 #[tokio::test(start_paused = true)]
