@@ -1,5 +1,6 @@
 //! A real Redis for a test.
 
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -55,6 +56,35 @@ impl RedisServer {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Makes it a replica of another one.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn replicate(&self, primary: &Self) {
+        self.command(&["CONFIG", "SET", "masterauth", "secret"]);
+        self.command(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    }
+
+    /// Makes it a primary.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Sends an inline command on a connection of its own.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn command(&self, words: &[&str]) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        write!(stream, "AUTH secret\r\n{}\r\nQUIT\r\n", words.join(" ")).expect("to write");
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).expect("answers");
+        assert!(!answers.lines().any(|line| line.starts_with('-')), "{words:?}: {answers}");
     }
 
     /// Its URL.
