@@ -5,12 +5,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, Value};
+use redis::{Client, IntoConnectionInfo as _, RedisError, Value};
 use reprieve_core::dependency::{Dependency, Signal};
 use tokio::time::timeout;
 
 use crate::ANSWER_WITHIN;
 use crate::failure::describe;
+use crate::node::Node;
 use crate::watch::MaintenanceWatch;
 
 /// How long the probe's key is kept, in seconds.
@@ -19,7 +20,8 @@ const KEPT_S: u64 = 60;
 /// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
 /// that does not know yet that it was promoted, a full cache and a wrong password are away.
 pub struct Redis {
-    client: Client,
+    primary: Node,
+    replica: Option<Node>,
     /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
     /// the primary may go on.
     connection: Mutex<Option<MultiplexedConnection>>,
@@ -34,33 +36,42 @@ impl Redis {
     /// # Errors
     /// Why the URL can't be used, in one sentence that does not repeat it: it has a password.
     pub fn open(url: &str) -> Result<Self, String> {
-        let refused = |error: RedisError| {
-            format!(
-                "the URL of the cache can't be used ({}); write rediss://:KEY@HOST:6380",
-                describe(&error)
-            )
-        };
-        let info = url.into_connection_info().map_err(refused)?;
-        let client = Client::open(info).map_err(refused)?;
-        Ok(Self { client, connection: Mutex::new(None), watch: OnceLock::new() })
+        let primary = Node::new(client(url)?);
+        Ok(Self { primary, replica: None, connection: Mutex::new(None), watch: OnceLock::new() })
+    }
+
+    /// Adds a replica, which [`read`](crate::Calls::read) prefers. Azure Cache for Redis has the nodes of a Premium
+    /// cache at ports of their own, `rediss://:KEY@NAME.redis.cache.windows.net:15001` for the second one; the
+    /// resource's property `instances` says which nodes there are. A replica that was promoted goes on to answer.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn with_replica(self, url: &str) -> Result<Self, String> {
+        Ok(Self { replica: Some(Node::new(client(url)?)), ..self })
     }
 
     /// The client, for connections of the program's own.
     #[must_use]
     pub const fn client(&self) -> &Client {
-        &self.client
+        self.primary.client()
     }
 
-    /// A connection that answers within 500 ms or fails. Make another one when a call has failed, or the
-    /// handle's [topology](reprieve_core::dependency::DependencyHandle::topology) has changed.
+    /// A connection to the primary that answers within 500 ms or fails, for what [`Calls`](crate::Calls) can't do.
+    /// Make another one when a call has failed, or the handle's
+    /// [topology](reprieve_core::dependency::DependencyHandle::topology) has changed.
     ///
     /// # Errors
     /// As of the `redis` crate.
     pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+        self.primary.connect().await
+    }
+
+    pub(crate) const fn primary(&self) -> &Node {
+        &self.primary
+    }
+
+    pub(crate) const fn replica(&self) -> Option<&Node> {
+        self.replica.as_ref()
     }
 
     /// For how long it has not been subscribed to the cache's notifications; `None` while it is, or before it began.
@@ -96,13 +107,20 @@ impl Dependency for Redis {
     }
 
     fn announces(&self) -> &'static str {
-        let address = self.client.get_connection_info().addr().to_string();
+        let address = self.client().get_connection_info().addr().to_string();
         announces(address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host))
     }
 
     async fn next_signal(&self) -> Signal {
-        self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client.clone())).next().await
+        self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client().clone())).next().await
     }
+}
+
+fn client(url: &str) -> Result<Client, String> {
+    let refused = |error: RedisError| {
+        format!("the URL of the cache can't be used ({}); write rediss://:KEY@HOST:6380", describe(&error))
+    };
+    Client::open(url.into_connection_info().map_err(refused)?).map_err(refused)
 }
 
 /// What a server at this host is known to announce, by the domains of the two services.
@@ -124,7 +142,7 @@ fn announces(host: &str) -> &'static str {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("address", &self.client.get_connection_info().addr().to_string())
+            .field("address", &self.client().get_connection_info().addr().to_string())
             .finish_non_exhaustive()
     }
 }

@@ -62,6 +62,22 @@ impl RedisServer {
         self.port
     }
 
+    /// Makes it a replica of another one.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn replicate(&self, primary: &Self) {
+        self.command(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    }
+
+    /// Makes it a primary.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
@@ -72,7 +88,7 @@ impl RedisServer {
     ///
     /// # Panics
     /// When there is no answer in time, or the server refuses the command.
-    pub fn run(&self, words: &[&str]) -> String {
+    pub fn command(&self, words: &[&str]) -> String {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
         stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
         let mut answers = BufReader::new(&stream);
@@ -84,13 +100,6 @@ impl RedisServer {
             answer = read(&mut answers);
         }
         answer
-    }
-
-    fn replicate(&self, primary: &Self) {
-        self.run(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
-        eventually("the replica is up to date", LIMIT, || {
-            self.run(&["INFO", "replication"]).contains("master_link_status:up")
-        });
     }
 }
 
@@ -129,7 +138,7 @@ impl RedisPair {
     #[must_use]
     pub fn start() -> Option<Self> {
         let (primary, replica) = (RedisServer::start()?, RedisServer::start()?);
-        replica.replicate(&primary);
+        follow(&replica, &primary);
         let balancer = Forwarder::to(primary.port);
         Some(Self { primary, replica, balancer })
     }
@@ -143,15 +152,23 @@ impl RedisPair {
     /// Makes the replica the primary: the address follows, and closes its connections. The old primary goes on as
     /// one until it [rejoins](Self::rejoin).
     pub fn promote(&mut self) {
-        self.replica.run(&["REPLICAOF", "NO", "ONE"]);
+        self.replica.promote();
         std::mem::swap(&mut self.primary, &mut self.replica);
         self.balancer.switch(self.primary.port);
     }
 
     /// Makes the other server a replica of the primary.
     pub fn rejoin(&self) {
-        self.replica.replicate(&self.primary);
+        follow(&self.replica, &self.primary);
     }
+}
+
+/// Waits until the replica has what the primary has.
+fn follow(replica: &RedisServer, primary: &RedisServer) {
+    replica.replicate(primary);
+    eventually("the replica is up to date", LIMIT, || {
+        replica.command(&["INFO", "replication"]).contains("master_link_status:up")
+    });
 }
 
 #[cfg(test)]
@@ -162,18 +179,18 @@ mod tests {
     fn a_replica_is_promoted_with_what_the_primary_had() {
         let Some(mut pair) = RedisPair::start() else { return };
         let old = pair.primary.port();
-        assert_eq!(pair.primary.run(&["SET", "key", "value | of two words"]), "OK");
-        assert_eq!(pair.primary.run(&["WAIT", "1", "20000"]), "1");
+        assert_eq!(pair.primary.command(&["SET", "key", "value | of two words"]), "OK");
+        assert_eq!(pair.primary.command(&["WAIT", "1", "20000"]), "1");
         pair.promote();
         assert_eq!(
-            (pair.replica.port(), pair.primary.run(&["GET", "key"]).as_str()),
+            (pair.replica.port(), pair.primary.command(&["GET", "key"]).as_str()),
             (old, "value | of two words")
         );
         pair.rejoin();
-        assert_eq!(pair.primary.run(&["SET", "key", "2"]), "OK");
-        assert_eq!(pair.primary.run(&["WAIT", "1", "20000"]), "1");
+        assert_eq!(pair.primary.command(&["SET", "key", "2"]), "OK");
+        assert_eq!(pair.primary.command(&["WAIT", "1", "20000"]), "1");
         assert_eq!(
-            (pair.replica.run(&["GET", "key"]), pair.replica.run(&["GET", "none"])),
+            (pair.replica.command(&["GET", "key"]), pair.replica.command(&["GET", "none"])),
             ("2".into(), String::new())
         );
     }

@@ -7,8 +7,8 @@ use reprieve_core::worker::WorkerBuilder;
 
 use super::table::nearest;
 
-/// The keys of such a table: the kinds of dependency.
-const KINDS: [&str; 1] = ["redis"];
+/// The keys of such a table: the kind of dependency, and what there is to say of it.
+const KEYS: [&str; 2] = ["redis", "replica"];
 
 /// The beginning of a value that names an environment variable.
 const ENV: &str = "env:";
@@ -54,13 +54,19 @@ impl Dependencies {
 }
 
 fn read(table: &toml::Table) -> Result<Arc<dyn Dependency>, String> {
-    if let Some(key) = table.keys().find(|key| !KINDS.contains(&key.as_str())) {
-        let nearest = nearest(key, KINDS.into_iter());
-        return Err(format!("there is no kind of dependency {key:?}; did you mean {nearest:?}?"));
+    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let nearest = nearest(key, KEYS.into_iter());
+        return Err(format!("there is no key {key:?} for a dependency; did you mean {nearest:?}?"));
     }
-    let value = table.get("redis").ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
-    let text = value.as_str().ok_or("redis must be text in quotes")?;
-    redis(&resolve(text)?)
+    let url = text(table, "redis")?.ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
+    redis(&url, text(table, "replica")?.as_deref())
+}
+
+/// Returns the value of a key, from the environment if it says so.
+fn text(table: &toml::Table, key: &str) -> Result<Option<String>, String> {
+    let Some(value) = table.get(key) else { return Ok(None) };
+    let text = value.as_str().ok_or_else(|| format!("{key} must be text in quotes"))?;
+    resolve(text).map(Some)
 }
 
 /// Returns the text, or the value of the environment variable that it names.
@@ -72,12 +78,16 @@ fn resolve(text: &str) -> Result<String, String> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str) -> Result<Arc<dyn Dependency>, String> {
-    Ok(Arc::new(reprieve_redis::Redis::open(url)?))
+fn redis(url: &str, replica: Option<&str>) -> Result<Arc<dyn Dependency>, String> {
+    let cache = reprieve_redis::Redis::open(url)?;
+    Ok(Arc::new(match replica {
+        Some(url) => cache.with_replica(url)?,
+        None => cache,
+    }))
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(_: &str) -> Result<Arc<dyn Dependency>, String> {
+fn redis(_: &str, _: Option<&str>) -> Result<Arc<dyn Dependency>, String> {
     Err("this program was built without Redis; build it with the feature \"redis\" of reprieve".to_owned())
 }
 
@@ -112,6 +122,14 @@ mod tests {
         let (found, faults) = dependencies("[dependencies.cache]\nredis = 'redis://:hunter2@localhost'");
         assert_eq!((found.0.len(), faults), (1, Vec::new()));
         assert_eq!(found.0[0].0, "cache");
+        let (found, _) = dependencies(
+            "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'redis://localhost:2'",
+        );
+        assert_eq!(found.0.len(), 1);
+        let (_, faults) = dependencies(
+            "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'http://:hunter2@localhost'",
+        );
+        assert!(faults[0].contains("URL") && !faults[0].contains("hunter2"), "{faults:?}");
         let (_, faults) = dependencies("[dependencies.cache]\nredis = 'http://:hunter2@localhost'");
         assert!(faults[0].contains("URL") && !faults[0].contains("hunter2"), "{faults:?}");
     }
