@@ -84,7 +84,8 @@ impl RedisServer {
         write!(stream, "AUTH secret\r\n{}\r\nQUIT\r\n", words.join(" ")).expect("to write");
         let mut answers = String::new();
         stream.read_to_string(&mut answers).expect("answers");
-        assert!(!answers.lines().any(|line| line.starts_with('-')), "{words:?}: {answers}");
+        let refusal = answers.lines().find(|line| line.starts_with('-'));
+        assert_eq!(refusal, None, "{}", words[0]);
     }
 
     /// Its URL.
