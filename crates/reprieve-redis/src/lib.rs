@@ -18,7 +18,7 @@ mod watch;
 pub use cache::Redis;
 pub use calls::Calls;
 pub use command::Command;
-pub use failure::is_failure;
+pub use failure::{describe, is_failure};
 pub use identity::{Identity, SignIn};
 pub use notification::{Notification, NotificationType};
 pub use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, cmd, pipe};

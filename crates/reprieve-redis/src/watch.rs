@@ -41,7 +41,6 @@ pub struct MaintenanceWatch {
 
 /// What a watch hears.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Heard {
     /// It subscribed, after it had not been for this time.
     Subscribed(Duration),
