@@ -1,16 +1,18 @@
 //! A Redis cache as a dependency of jobs.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, IntoConnectionInfo as _, RedisError, Value};
+use redis::{Client, RedisError, Value};
 use reprieve_core::dependency::{Dependency, Signal};
 use tokio::time::timeout;
 
 use crate::ANSWER_WITHIN;
+use crate::endpoint::{Connection, Endpoint};
 use crate::failure::describe;
+use crate::identity::Identity;
 use crate::node::Node;
 use crate::watch::MaintenanceWatch;
 
@@ -24,7 +26,7 @@ pub struct Redis {
     replica: Option<Node>,
     /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
     /// the primary may go on.
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Mutex<Option<Connection>>,
     /// Begins with the first look for a signal, which is on the worker's runtime.
     watch: OnceLock<MaintenanceWatch>,
 }
@@ -36,7 +38,7 @@ impl Redis {
     /// # Errors
     /// Why the URL can't be used, in one sentence that does not repeat it: it has a password.
     pub fn open(url: &str) -> Result<Self, String> {
-        let primary = Node::new(client(url)?);
+        let primary = Node::new(Endpoint::open(url)?);
         Ok(Self { primary, replica: None, connection: Mutex::new(None), watch: OnceLock::new() })
     }
 
@@ -47,13 +49,33 @@ impl Redis {
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn with_replica(self, url: &str) -> Result<Self, String> {
-        Ok(Self { replica: Some(Node::new(client(url)?)), ..self })
+        let mut endpoint = Endpoint::open(url)?;
+        if let Some(identity) = self.primary.endpoint.identity() {
+            endpoint = endpoint.with_identity(identity)?;
+        }
+        Ok(Self { replica: Some(Node::new(endpoint)), ..self })
     }
 
-    /// The client, for connections of the program's own.
+    /// Signs in with the tokens of an identity in place of the URL's password, at the replica, too.
+    ///
+    /// # Errors
+    /// When the URL is without TLS, and not this machine's.
+    pub fn with_identity(self, identity: impl Identity) -> Result<Self, String> {
+        let identity: Arc<dyn Identity> = Arc::new(identity);
+        let sign_in = |node: Node| node.endpoint.with_identity(Arc::clone(&identity)).map(Node::new);
+        Ok(Self { primary: sign_in(self.primary)?, replica: self.replica.map(sign_in).transpose()?, ..self })
+    }
+
+    /// Whether the cache is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.primary.endpoint.is_local()
+    }
+
+    /// The client, for connections of the program's own. It knows nothing of an identity.
     #[must_use]
     pub const fn client(&self) -> &Client {
-        self.primary.client()
+        self.primary.endpoint.client()
     }
 
     /// A connection to the primary that answers within 500 ms or fails, for what [`Calls`](crate::Calls) can't do.
@@ -63,7 +85,7 @@ impl Redis {
     /// # Errors
     /// As of the `redis` crate.
     pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        self.primary.connect().await
+        Ok(self.primary.endpoint.connect().await?.calls)
     }
 
     pub(crate) const fn primary(&self) -> &Node {
@@ -80,18 +102,19 @@ impl Redis {
         self.watch.get().and_then(MaintenanceWatch::deaf_for)
     }
 
-    fn take(&self) -> Option<MultiplexedConnection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take(&self) -> Option<Connection> {
+        let taken = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.filter(|connection| !self.primary.endpoint.has_newer(connection.expires))
     }
 
     async fn write(&self) -> Result<(), RedisError> {
         let mut connection = match self.take() {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => self.primary.endpoint.connect().await?,
         };
         let mut set = redis::cmd("SET");
         set.arg("reprieve:probe").arg(1).arg("EX").arg(KEPT_S);
-        let _written: Value = set.query_async(&mut connection).await?;
+        let _written: Value = set.query_async(&mut connection.calls).await?;
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
         Ok(())
     }
@@ -100,6 +123,8 @@ impl Redis {
 #[async_trait]
 impl Dependency for Redis {
     async fn probe(&self) -> Result<(), String> {
+        // How long a first token takes is no fault of the cache.
+        self.primary.endpoint.sign_in().await?;
         match timeout(3 * ANSWER_WITHIN, self.write()).await {
             Ok(written) => written.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
@@ -112,15 +137,8 @@ impl Dependency for Redis {
     }
 
     async fn next_signal(&self) -> Signal {
-        self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client().clone())).next().await
+        self.watch.get_or_init(|| MaintenanceWatch::spawn(self)).next().await
     }
-}
-
-fn client(url: &str) -> Result<Client, String> {
-    let refused = |error: RedisError| {
-        format!("the URL of the cache can't be used ({}); write rediss://:KEY@HOST:6380", describe(&error))
-    };
-    Client::open(url.into_connection_info().map_err(refused)?).map_err(refused)
 }
 
 /// What a server at this host is known to announce, by the domains of the two services.

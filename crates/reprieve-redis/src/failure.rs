@@ -34,7 +34,8 @@ fn is_of_the_node(kind: ServerErrorKind) -> bool {
 }
 
 /// Describes an error without what the server or the URL says of users and keys.
-pub(crate) fn describe(error: &RedisError) -> String {
+#[must_use]
+pub fn describe(error: &RedisError) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
     }

@@ -8,7 +8,9 @@
 mod cache;
 mod calls;
 mod command;
+mod endpoint;
 mod failure;
+mod identity;
 mod node;
 mod notification;
 mod watch;
@@ -16,10 +18,11 @@ mod watch;
 pub use cache::Redis;
 pub use calls::Calls;
 pub use command::Command;
-pub use failure::is_failure;
+pub use failure::{describe, is_failure};
+pub use identity::{Identity, SignIn};
 pub use notification::{Notification, NotificationType};
 pub use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, cmd, pipe};
-pub use watch::{CHANNEL, MaintenanceWatch};
+pub use watch::{CHANNEL, Heard, MaintenanceWatch};
 
 /// How long a connection, and an answer, may take.
 const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);

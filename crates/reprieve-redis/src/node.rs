@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError};
+use redis::{ErrorKind, FromRedisValue, RedisError};
 use reprieve_core::dependency::breaker::SPREAD;
 use reprieve_core::dependency::{BreakerState, DependencyHandle};
 use tokio::time::Instant;
 
-use crate::ANSWER_WITHIN;
 use crate::command::Command;
+use crate::endpoint::{Connection, Endpoint};
 use crate::failure::is_failure;
 
 /// How long a connection may be unused. Azure Cache for Redis closes one after ten minutes, and a NAT gateway
@@ -21,9 +20,9 @@ use crate::failure::is_failure;
 /// <https://learn.microsoft.com/azure/nat-gateway/nat-gateway-resource#idle-timeout-timers>
 const IDLE_MAX: Duration = Duration::from_mins(3);
 
-/// A node, by its client.
+/// A node, by its address.
 pub(crate) struct Node {
-    client: Client,
+    pub(crate) endpoint: Endpoint,
     state: Mutex<State>,
 }
 
@@ -37,7 +36,7 @@ struct State {
 /// made, and a node that is away is tried once and not by each of them in turn.
 #[derive(Clone)]
 struct Link {
-    connection: Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>>,
+    connection: Shared<BoxFuture<'static, Result<Connection, RedisError>>>,
     used: Instant,
     /// The topology for which it was made, and how long it is used after that has changed.
     topology: u64,
@@ -45,17 +44,8 @@ struct Link {
 }
 
 impl Node {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, state: Mutex::default() }
-    }
-
-    pub(crate) const fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Makes a connection for the caller alone.
-    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        connect(self.client.clone()).await
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, state: Mutex::default() }
     }
 
     /// Sends a command on the shared connection, which is dropped when the node fails.
@@ -66,7 +56,7 @@ impl Node {
     ) -> Result<T, RedisError> {
         let link = self.link(handle);
         let answered = match link.connection.clone().await {
-            Ok(mut connection) => command.send(&mut connection).await,
+            Ok(mut connection) => command.send(&mut connection.calls).await,
             Err(error) => Err(error),
         };
         if answered.as_ref().is_err_and(is_failure) {
@@ -84,11 +74,11 @@ impl Node {
     fn link(&self, handle: &DependencyHandle) -> Link {
         let mut state = self.lock();
         match &mut state.link {
-            Some(link) if !link.is_stale(handle) => {
+            Some(link) if !link.is_stale(&self.endpoint, handle) => {
                 link.used = Instant::now();
                 link.clone()
             }
-            link => link.insert(Link::new(&self.client, handle)).clone(),
+            link => link.insert(Link::new(self.endpoint.clone(), handle)).clone(),
         }
     }
 
@@ -107,9 +97,9 @@ impl Node {
 
 impl Link {
     /// A task connects, so that it does not stop with the call that began it.
-    fn new(client: &Client, handle: &DependencyHandle) -> Self {
+    fn new(endpoint: Endpoint, handle: &DependencyHandle) -> Self {
         let topology = handle.topology();
-        let connecting = tokio::spawn(connect(client.clone()));
+        let connecting = tokio::spawn(async move { endpoint.connect().await });
         let connection = async {
             // Its task ends early with its runtime alone.
             let ended = |_| RedisError::from((ErrorKind::Io, "the runtime ended"));
@@ -123,9 +113,13 @@ impl Link {
         }
     }
 
-    fn is_stale(&self, handle: &DependencyHandle) -> bool {
-        let has_failed = matches!(self.connection.peek(), Some(Err(_)));
-        has_failed || self.used.elapsed() >= IDLE_MAX || self.has_other_topology(handle)
+    fn is_stale(&self, endpoint: &Endpoint, handle: &DependencyHandle) -> bool {
+        let is_over = match self.connection.peek() {
+            Some(Ok(connection)) => endpoint.has_newer(connection.expires),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        is_over || self.used.elapsed() >= IDLE_MAX || self.has_other_topology(handle)
     }
 
     /// While the breaker is closed, the connection still works, and a whole fleet has heard of the change at the
@@ -136,13 +130,4 @@ impl Link {
         let is_at_once = handle.state() != BreakerState::Closed;
         self.topology != handle.topology() && (is_at_once || handle.topology_age() >= self.spread)
     }
-}
-
-/// Makes a connection that answers within 500 ms or fails. A failover need not close a connection, and without a
-/// limit each call on it would wait for as long as TCP repeats itself: 15 minutes.
-async fn connect(client: Client) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_WITHIN))
-        .set_response_timeout(Some(ANSWER_WITHIN));
-    client.get_multiplexed_async_connection_with_config(&config).await
 }

@@ -33,6 +33,20 @@ pub enum NotificationType {
 }
 
 impl NotificationType {
+    /// The name of the type in a message; `Unknown` for none.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::Scheduled => "NodeMaintenanceScheduled",
+            Self::Starting => "NodeMaintenanceStarting",
+            Self::Start => "NodeMaintenanceStart",
+            Self::FailoverComplete => "NodeMaintenanceFailoverComplete",
+            Self::Ended => "NodeMaintenanceEnded",
+            Self::ScaleComplete => "NodeMaintenanceScaleComplete",
+        }
+    }
+
     fn of(name: &str) -> Self {
         match name {
             "NodeMaintenanceScheduled" => Self::Scheduled,

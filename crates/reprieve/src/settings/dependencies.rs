@@ -8,7 +8,7 @@ use reprieve_core::worker::WorkerBuilder;
 use super::table::nearest;
 
 /// The keys of such a table: the kind of dependency, and what there is to say of it.
-const KEYS: [&str; 2] = ["redis", "replica"];
+const KEYS: [&str; 3] = ["redis", "replica", "identity"];
 
 /// The beginning of a value that names an environment variable.
 const ENV: &str = "env:";
@@ -59,7 +59,11 @@ fn read(table: &toml::Table) -> Result<Arc<dyn Dependency>, String> {
         return Err(format!("there is no key {key:?} for a dependency; did you mean {nearest:?}?"));
     }
     let url = text(table, "redis")?.ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
-    redis(&url, text(table, "replica")?.as_deref())
+    let has_identity = match table.get("identity") {
+        None => false,
+        Some(value) => value.as_bool().ok_or("identity must be true or false")?,
+    };
+    redis(&url, text(table, "replica")?.as_deref(), has_identity)
 }
 
 /// Returns the value of a key, from the environment if it says so.
@@ -78,16 +82,20 @@ fn resolve(text: &str) -> Result<String, String> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str, replica: Option<&str>) -> Result<Arc<dyn Dependency>, String> {
-    let cache = reprieve_redis::Redis::open(url)?;
-    Ok(Arc::new(match replica {
-        Some(url) => cache.with_replica(url)?,
-        None => cache,
-    }))
+fn redis(url: &str, replica: Option<&str>, has_identity: bool) -> Result<Arc<dyn Dependency>, String> {
+    let mut cache = reprieve_redis::Redis::open(url)?;
+    if let Some(url) = replica {
+        cache = cache.with_replica(url)?;
+    }
+    if has_identity {
+        let identity = crate::CacheIdentity::of_this_machine().map_err(|error| error.to_string())?;
+        cache = cache.with_identity(identity)?;
+    }
+    Ok(Arc::new(cache))
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(_: &str, _: Option<&str>) -> Result<Arc<dyn Dependency>, String> {
+fn redis(_: &str, _: Option<&str>, _: bool) -> Result<Arc<dyn Dependency>, String> {
     Err("this program was built without Redis; build it with the feature \"redis\" of reprieve".to_owned())
 }
 
@@ -108,6 +116,7 @@ mod tests {
             ("[dependencies.cache]", "dependencies.cache: say what it is"),
             ("[dependencies.cache]\nredi = 'hunter2'", "did you mean \"redis\"?"),
             ("[dependencies.cache]\nredis = 3", "must be text"),
+            ("[dependencies.cache]\nredis = 'hunter2'\nidentity = 'hunter2'", "must be true or false"),
             ("[dependencies.cache]\nredis = 'env:REPRIEVE_TEST_NOT_SET'", "REPRIEVE_TEST_NOT_SET is not set"),
         ] {
             let (_, faults) = dependencies(text);
@@ -126,6 +135,10 @@ mod tests {
             "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'redis://localhost:2'",
         );
         assert_eq!(found.0.len(), 1);
+        for (url, faults) in [("rediss://a.redis.cache.windows.net:6380", 0), ("redis://a.example:6379", 1)] {
+            let (_, found) = dependencies(&format!("[dependencies.cache]\nredis = '{url}'\nidentity = true"));
+            assert_eq!(found.len(), faults, "{found:?}");
+        }
         let (_, faults) = dependencies(
             "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'http://:hunter2@localhost'",
         );
