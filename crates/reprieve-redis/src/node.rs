@@ -37,6 +37,7 @@ struct State {
 #[derive(Clone)]
 struct Link {
     connection: Shared<BoxFuture<'static, Result<Connection, RedisError>>>,
+    began: Instant,
     used: Instant,
     /// The topology for which it was made, and how long it is used after that has changed.
     topology: u64,
@@ -105,9 +106,11 @@ impl Link {
             let ended = |_| RedisError::from((ErrorKind::Io, "the runtime ended"));
             connecting.await.map_err(ended)?
         };
+        let now = Instant::now();
         Self {
             connection: connection.boxed().shared(),
-            used: Instant::now(),
+            began: now,
+            used: now,
             topology,
             spread: SPREAD.mul_f64(rand::random()),
         }
@@ -122,12 +125,12 @@ impl Link {
         is_over || self.used.elapsed() >= IDLE_MAX || self.has_other_topology(handle)
     }
 
-    /// While the breaker is closed, the connection still works, and a whole fleet has heard of the change at the
-    /// same moment: each takes its time. Otherwise the connection may lead to a node that is no primary any more,
-    /// and the first call, by which the breaker decides, would fail; the workers' probes were spread already, and
-    /// few calls are let through.
+    /// While the breaker is closed and has been since the connection was made, that still works, and a whole fleet
+    /// has heard of the change at the same moment: each takes its time. Otherwise the connection may lead to a node
+    /// that is no primary any more, or nowhere, and the first call would fail; the workers' probes were spread
+    /// already, and few calls are let through.
     fn has_other_topology(&self, handle: &DependencyHandle) -> bool {
-        let is_at_once = handle.state() != BreakerState::Closed;
+        let is_at_once = handle.state() != BreakerState::Closed || self.began.elapsed() >= handle.state_age();
         self.topology != handle.topology() && (is_at_once || handle.topology_age() >= self.spread)
     }
 }

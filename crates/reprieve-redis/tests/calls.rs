@@ -127,6 +127,23 @@ async fn a_change_of_topology_replaces_a_connection_that_works_within_five_secon
 }
 
 #[tokio::test]
+async fn a_connection_from_before_an_outage_is_not_used_after_it() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    announce(&server, "NodeMaintenanceStart", false).await;
+    handle.opened().await;
+    run(&server, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    announce(&server, "NodeMaintenanceFailoverComplete", false).await;
+    // Probes close it; nobody has called by the next change of the topology.
+    closed(&handle).await;
+    let known = handle.topology();
+    announce(&server, "NodeMaintenanceEnded", false).await;
+    handle.topology_changed(known).await;
+    assert!(connection(&handle).await.unwrap() > first, "it is another connection");
+}
+
+#[tokio::test]
 async fn those_who_read_a_replica_read_the_primary_while_that_is_in_maintenance_or_fails() {
     let (Some(primary), Some(replica)) = (RedisServer::start(), RedisServer::start()) else { return };
     replica.replicate(&primary);

@@ -113,6 +113,13 @@ impl DependencyHandle {
         self.inner.seen.get().state
     }
 
+    /// How long it has been in this state.
+    #[must_use]
+    pub fn state_age(&self) -> Duration {
+        let breaker = self.lock();
+        self.now().saturating_sub(breaker.since())
+    }
+
     /// Whether to do without it now.
     #[must_use]
     pub fn is_open(&self) -> bool {
