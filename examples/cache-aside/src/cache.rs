@@ -1,5 +1,7 @@
 //! The cache: copies of products, each with the version of its row.
 
+use std::path::Path;
+
 use reprieve::JobContext;
 use reprieve::dependency::CallError;
 use reprieve::redis::{Cmd, FromRedisValue, Redis, cmd};
@@ -11,19 +13,21 @@ use crate::store::Product;
 const KEPT_S: u32 = 3600;
 
 /// Returns the copy of a product, which may be old; `None` when there is none, or the cache is away.
-pub(crate) async fn get(cx: &JobContext, id: u32) -> Option<Product> {
-    let copy: Option<Vec<u8>> = call(cx, cmd("GET").arg(key(id))).await?;
+pub(crate) async fn get(cx: &JobContext, database: &Path, id: u32) -> Option<Product> {
+    let copy: Option<Vec<u8>> = call(cx, cmd("GET").arg(key(database, id))).await?;
     serde_json::from_slice(&copy?).ok()
 }
 
 /// Keeps a copy of a product, or does not.
-pub(crate) async fn put(cx: &JobContext, product: Product) {
+pub(crate) async fn put(cx: &JobContext, database: &Path, product: Product) {
     let Ok(copy) = serde_json::to_vec(&product) else { return };
-    let _put: Option<()> = call(cx, cmd("SET").arg(key(product.id)).arg(copy).arg("EX").arg(KEPT_S)).await;
+    let _put: Option<()> =
+        call(cx, cmd("SET").arg(key(database, product.id)).arg(copy).arg("EX").arg(KEPT_S)).await;
 }
 
-fn key(id: u32) -> String {
-    format!("cache-aside:product:{id}")
+/// Versions mean something in their own database only.
+fn key(database: &Path, id: u32) -> String {
+    format!("cache-aside:{}:{id}", database.display())
 }
 
 /// Makes a call, without a second try: the store has everything, and what is not put is put the next time.

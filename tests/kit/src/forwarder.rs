@@ -67,42 +67,40 @@ impl Forwarder {
 
     /// Closes all connections, and forwards new ones to `port`.
     pub fn switch(&self, port: u16) {
-        self.close_all(Mode::To(port));
+        self.state.set(Mode::To(port));
     }
 
     /// Closes all connections, and new ones at once.
     pub fn refuse(&self) {
-        self.close_all(Mode::Refusing);
+        self.state.set(Mode::Refusing);
     }
 
     /// Passes nothing on, neither on old nor on new connections, and closes none.
     pub fn hang(&self) {
         self.state.set(Mode::Hanging);
     }
-
-    fn close_all(&self, mode: Mode) {
-        for stream in self.state.set(mode) {
-            // It may be closed already.
-            let _closed = stream.shutdown(Shutdown::Both);
-        }
-    }
 }
 
 impl Drop for Forwarder {
     fn drop(&mut self) {
-        self.close_all(Mode::Ended);
+        self.state.set(Mode::Ended);
         // Wakes the thread that accepts.
         let _woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
 
 impl State {
-    /// Sets the mode, and returns the streams to close: none if they go on.
-    fn set(&self, mode: Mode) -> Vec<TcpStream> {
+    /// Sets the mode, and closes all connections unless they go on: before what was held up could be passed on.
+    fn set(&self, mode: Mode) {
         let mut inner = self.lock();
         inner.mode = mode;
+        if mode != Mode::Hanging {
+            for stream in inner.streams.drain(..) {
+                // It may be closed already.
+                let _closed = stream.shutdown(Shutdown::Both);
+            }
+        }
         self.changed.notify_all();
-        if mode == Mode::Hanging { Vec::new() } else { std::mem::take(&mut inner.streams) }
     }
 
     /// Blocks while nothing is passed on.
