@@ -96,6 +96,16 @@ impl Redis {
         self.replica.as_ref()
     }
 
+    /// Begins to watch the cache's maintenance notifications, beside what a worker hears. The watch is a task of the
+    /// current runtime.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    #[must_use]
+    pub fn watch(&self) -> MaintenanceWatch {
+        MaintenanceWatch::spawn(self.primary.endpoint.clone())
+    }
+
     /// For how long it has not been subscribed to the cache's notifications; `None` while it is, or before it began.
     #[must_use]
     pub fn deaf_for(&self) -> Option<std::time::Duration> {
@@ -137,7 +147,7 @@ impl Dependency for Redis {
     }
 
     async fn next_signal(&self) -> Signal {
-        self.watch.get_or_init(|| MaintenanceWatch::spawn(self)).next().await
+        self.watch.get_or_init(|| self.watch()).next().await
     }
 }
 

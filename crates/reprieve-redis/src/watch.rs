@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ANSWER_WITHIN;
-use crate::cache::Redis;
 use crate::endpoint::Endpoint;
 use crate::failure::describe;
 use crate::notification::Notification;
@@ -30,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A subscription to [`CHANNEL`] on a connection of its own. It survives the failover that cuts it, and subscribes
-/// again. Dropping it ends it.
+/// again. Dropping it ends it. From [`Redis::watch`](crate::Redis::watch).
 #[derive(Debug)]
 pub struct MaintenanceWatch {
     heard: tokio::sync::Mutex<mpsc::UnboundedReceiver<Heard>>,
@@ -58,15 +57,11 @@ enum End {
 }
 
 impl MaintenanceWatch {
-    /// Begins to watch. The watch is a task of the current runtime.
-    ///
-    /// # Panics
-    /// Outside a Tokio runtime.
-    #[must_use]
-    pub fn spawn(cache: &Redis) -> Self {
+    /// Begins to watch, in a task of the current runtime.
+    pub(crate) fn spawn(endpoint: Endpoint) -> Self {
         let (say, heard) = mpsc::unbounded_channel();
         let deaf_since = Arc::new(Mutex::new(Some(Instant::now())));
-        let task = tokio::spawn(watch(cache.primary().endpoint.clone(), say, Arc::clone(&deaf_since)));
+        let task = tokio::spawn(watch(endpoint, say, Arc::clone(&deaf_since)));
         Self { heard: tokio::sync::Mutex::new(heard), deaf_since, _task: AbortOnDropHandle::new(task) }
     }
 

@@ -91,6 +91,10 @@ struct Readme;
 #[doc = include_str!("../../../docs/checkpoints.md")]
 struct Checkpoints;
 
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/redis.md")]
+struct Cache;
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/jobs.md")]
 struct Jobs;

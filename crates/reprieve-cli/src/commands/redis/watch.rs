@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use reprieve::redis::{Heard, MaintenanceWatch, Notification};
+use reprieve::redis::{Heard, Notification};
 use reprieve::{Result, clock};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
@@ -69,7 +69,7 @@ enum What {
 
 pub(super) async fn run(args: Args) -> Result<()> {
     let stopped = reprieve::stop_signal()?;
-    let watch = MaintenanceWatch::spawn(&args.at.open()?);
+    let watch = args.at.open()?.watch();
     let mut out = Out::new();
     let printed = async {
         let mut deaf_at = Instant::now() + DEAF_EVERY;
