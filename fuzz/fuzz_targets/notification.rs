@@ -16,7 +16,8 @@ fn written(notification: &Notification) -> String {
     let starts_at = starts_at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%S").to_string()).unwrap_or_default();
     let ip = ip.map(|ip| ip.to_string()).unwrap_or_default();
     format!(
-        "SSLPort|{tls_port}|NonSSLPort|{plain_port}|IPAddress|{ip}|IsReplica|{is_replica}|StartTimeInUTC|{starts_at}|NotificationType|{}",
+        "SSLPort|{tls_port}|NonSSLPort|{plain_port}|IPAddress|{ip}|IsReplica|{is_replica}|\
+         StartTimeInUTC|{starts_at}|NotificationType|{}",
         what.as_str()
     )
 }

@@ -1,9 +1,10 @@
 //! A Redis cache as a [`Dependency`](reprieve_core::dependency::Dependency) of jobs.
 //!
 //! Jobs call it by [`Redis::of`]. [`Redis`] probes the cache as jobs use it, and hears the maintenance
-//! notifications that Azure Cache for Redis publishes. They are one input of the worker's circuit breaker, and all goes on right when none ever comes:
-//! the service retires on 2028-09-30, its successor is not known to send them, and users of the best-known client
-//! call them [unreliable](https://github.com/StackExchange/StackExchange.Redis/issues/2405).
+//! notifications that Azure Cache for Redis publishes. They are one input of the worker's circuit breaker, and
+//! all goes on right when none ever comes: the service retires on 2028-09-30, its successor is not known to send
+//! them, and users of the best-known client call them
+//! [unreliable](https://github.com/StackExchange/StackExchange.Redis/issues/2405).
 
 mod cache;
 mod calls;

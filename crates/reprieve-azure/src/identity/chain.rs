@@ -290,7 +290,8 @@ fn no_identity(tried: &[(&'static str, Why)]) -> NoIdentity {
     // A temporary failure needs no action, and a program with its own credential knows its remedy.
     if !may_pass && !matches!(tried, [("own credential", _)]) {
         text.push_str(
-            "; assign a managed identity to this VM (where it has several, choose with azure:ACCOUNT?client_id=…)",
+            "; assign a managed identity to this VM (where it has several, choose with AZURE_CLIENT_ID, for a store \
+             also with azure:ACCOUNT?client_id=…)",
         );
         text.push_str(if tried.iter().any(|(name, _)| *name == "Azure CLI") {
             ", or run `az login`"

@@ -70,7 +70,8 @@ pub(super) fn message(name: &str, starts_at: Option<Timestamp>, is_replica: bool
     let starts_at = starts_at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%S").to_string()).unwrap_or_default();
     let is_replica = if is_replica { "True" } else { "False" };
     format!(
-        "NotificationType|{name}|StartTimeInUTC|{starts_at}|IsReplica|{is_replica}|IPAddress||SSLPort|15001|NonSSLPort|13001"
+        "NotificationType|{name}|StartTimeInUTC|{starts_at}|IsReplica|{is_replica}|IPAddress|\
+         |SSLPort|15001|NonSSLPort|13001"
     )
 }
 
