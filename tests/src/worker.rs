@@ -80,7 +80,7 @@ impl Worker {
         command
             .args(["--log-format", "json"])
             .current_dir(directory)
-            .env("REPRIEVE_LOG", "info,reprieve_core=debug,thumbnails=debug")
+            .env("REPRIEVE_LOG", "info,reprieve_core=debug,thumbnails=debug,cache_aside=debug")
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log file"))
             .stderr(file);

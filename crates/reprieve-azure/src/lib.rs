@@ -21,5 +21,8 @@
 //! ```
 
 mod cause;
+pub mod identity;
 pub mod scheduled_events;
 pub mod storage;
+#[cfg(test)]
+mod test_server;

@@ -1,16 +1,19 @@
 //! A Redis cache as a dependency of jobs.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, Value};
+use redis::{Client, RedisError, Value};
 use reprieve_core::dependency::{Dependency, Signal};
 use tokio::time::timeout;
 
 use crate::ANSWER_WITHIN;
+use crate::endpoint::{Connection, Endpoint};
 use crate::failure::describe;
+use crate::identity::Identity;
+use crate::node::Node;
 use crate::watch::MaintenanceWatch;
 
 /// How long the probe's key is kept, in seconds.
@@ -19,10 +22,11 @@ const KEPT_S: u64 = 60;
 /// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
 /// that does not know yet that it was promoted, a full cache and a wrong password are away.
 pub struct Redis {
-    client: Client,
+    primary: Node,
+    replica: Option<Node>,
     /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
     /// the primary may go on.
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Mutex<Option<Connection>>,
     /// Begins with the first look for a signal, which is on the worker's runtime.
     watch: OnceLock<MaintenanceWatch>,
 }
@@ -34,33 +38,72 @@ impl Redis {
     /// # Errors
     /// Why the URL can't be used, in one sentence that does not repeat it: it has a password.
     pub fn open(url: &str) -> Result<Self, String> {
-        let refused = |error: RedisError| {
-            format!(
-                "the URL of the cache can't be used ({}); write rediss://:KEY@HOST:6380",
-                describe(&error)
-            )
-        };
-        let info = url.into_connection_info().map_err(refused)?;
-        let client = Client::open(info).map_err(refused)?;
-        Ok(Self { client, connection: Mutex::new(None), watch: OnceLock::new() })
+        let primary = Node::new(Endpoint::open(url)?);
+        Ok(Self { primary, replica: None, connection: Mutex::new(None), watch: OnceLock::new() })
     }
 
-    /// The client, for connections of the program's own.
+    /// Adds a replica, which [`read`](crate::Calls::read) prefers. Azure Cache for Redis has the nodes of a Premium
+    /// cache at ports of their own, `rediss://:KEY@NAME.redis.cache.windows.net:15001` for the second one; the
+    /// resource's property `instances` says which nodes there are. A replica that was promoted goes on to answer.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn with_replica(self, url: &str) -> Result<Self, String> {
+        let mut endpoint = Endpoint::open(url)?;
+        if let Some(identity) = self.primary.endpoint.identity() {
+            endpoint = endpoint.with_identity(identity)?;
+        }
+        Ok(Self { replica: Some(Node::new(endpoint)), ..self })
+    }
+
+    /// Signs in with the tokens of an identity in place of the URL's password, at the replica, too.
+    ///
+    /// # Errors
+    /// When the URL is without TLS, and not this machine's.
+    pub fn with_identity(self, identity: impl Identity) -> Result<Self, String> {
+        let identity: Arc<dyn Identity> = Arc::new(identity);
+        let sign_in = |node: Node| node.endpoint.with_identity(Arc::clone(&identity)).map(Node::new);
+        Ok(Self { primary: sign_in(self.primary)?, replica: self.replica.map(sign_in).transpose()?, ..self })
+    }
+
+    /// Whether the cache is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.primary.endpoint.is_local()
+    }
+
+    /// The client, for connections of the program's own. It knows nothing of an identity.
     #[must_use]
     pub const fn client(&self) -> &Client {
-        &self.client
+        self.primary.endpoint.client()
     }
 
-    /// A connection that answers within 500 ms or fails. Make another one when a call has failed, or the
-    /// handle's [topology](reprieve_core::dependency::DependencyHandle::topology) has changed.
+    /// A connection to the primary that answers within 500 ms or fails, for what [`Calls`](crate::Calls) can't do.
+    /// Make another one when a call has failed, or the handle's
+    /// [topology](reprieve_core::dependency::DependencyHandle::topology) has changed.
     ///
     /// # Errors
     /// As of the `redis` crate.
     pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+        Ok(self.primary.endpoint.connect().await?.calls)
+    }
+
+    pub(crate) const fn primary(&self) -> &Node {
+        &self.primary
+    }
+
+    pub(crate) const fn replica(&self) -> Option<&Node> {
+        self.replica.as_ref()
+    }
+
+    /// Begins to watch the cache's maintenance notifications, beside what a worker hears. The watch is a task of the
+    /// current runtime.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    #[must_use]
+    pub fn watch(&self) -> MaintenanceWatch {
+        MaintenanceWatch::spawn(self.primary.endpoint.clone())
     }
 
     /// For how long it has not been subscribed to the cache's notifications; `None` while it is, or before it began.
@@ -69,18 +112,19 @@ impl Redis {
         self.watch.get().and_then(MaintenanceWatch::deaf_for)
     }
 
-    fn take(&self) -> Option<MultiplexedConnection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take(&self) -> Option<Connection> {
+        let taken = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.filter(|connection| !self.primary.endpoint.has_newer(connection.expires))
     }
 
     async fn write(&self) -> Result<(), RedisError> {
         let mut connection = match self.take() {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => self.primary.endpoint.connect().await?,
         };
         let mut set = redis::cmd("SET");
         set.arg("reprieve:probe").arg(1).arg("EX").arg(KEPT_S);
-        let _written: Value = set.query_async(&mut connection).await?;
+        let _written: Value = set.query_async(&mut connection.calls).await?;
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
         Ok(())
     }
@@ -89,6 +133,8 @@ impl Redis {
 #[async_trait]
 impl Dependency for Redis {
     async fn probe(&self) -> Result<(), String> {
+        // How long a first token takes is no fault of the cache.
+        self.primary.endpoint.sign_in().await?;
         match timeout(3 * ANSWER_WITHIN, self.write()).await {
             Ok(written) => written.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
@@ -96,12 +142,12 @@ impl Dependency for Redis {
     }
 
     fn announces(&self) -> &'static str {
-        let address = self.client.get_connection_info().addr().to_string();
+        let address = self.client().get_connection_info().addr().to_string();
         announces(address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host))
     }
 
     async fn next_signal(&self) -> Signal {
-        self.watch.get_or_init(|| MaintenanceWatch::spawn(self.client.clone())).next().await
+        self.watch.get_or_init(|| self.watch()).next().await
     }
 }
 
@@ -124,7 +170,7 @@ fn announces(host: &str) -> &'static str {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("address", &self.client.get_connection_info().addr().to_string())
+            .field("address", &self.client().get_connection_info().addr().to_string())
             .finish_non_exhaustive()
     }
 }

@@ -33,6 +33,20 @@ pub enum NotificationType {
 }
 
 impl NotificationType {
+    /// The name of the type in a message; `Unknown` for none.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::Scheduled => "NodeMaintenanceScheduled",
+            Self::Starting => "NodeMaintenanceStarting",
+            Self::Start => "NodeMaintenanceStart",
+            Self::FailoverComplete => "NodeMaintenanceFailoverComplete",
+            Self::Ended => "NodeMaintenanceEnded",
+            Self::ScaleComplete => "NodeMaintenanceScaleComplete",
+        }
+    }
+
     fn of(name: &str) -> Self {
         match name {
             "NodeMaintenanceScheduled" => Self::Scheduled,
@@ -122,8 +136,9 @@ fn next_pair(text: &str) -> Option<(&str, &str, &str)> {
 /// Reads a time without a zone as one of UTC, whatever the zone of this machine.
 fn utc(text: &str) -> Option<Timestamp> {
     const FORM: &str = "%Y-%m-%dT%H:%M:%S";
-    // A year of fewer digits would parse, too.
-    let time = DateTime::strptime(FORM, text).ok().filter(|_| text.len() == "2021-03-02T23:26:57".len())?;
+    // Numbers of other lengths, and years before Christ, would parse, too.
+    let is_exact = |time: &DateTime| time.year() >= 1 && time.strftime(FORM).to_string() == text;
+    let time = DateTime::strptime(FORM, text).ok().filter(is_exact)?;
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
@@ -212,6 +227,8 @@ mod tests {
             "2021-12-31T23:59:59+02:00",
             "2021-12-31 23:59:59",
             "21-12-31T23:59:59",
+            "-9990-1-01T00:00:00",
+            "-999-01-01T00:00:00",
             "2021-02-30T00:00:00",
             "2021-12-31T24:00:00",
         ] {

@@ -1,17 +1,18 @@
 //! Subscribes to the maintenance notifications of a cache, for as long as it is held.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt as _;
+use redis::RedisError;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use redis::{Client, RedisError};
 use reprieve_core::dependency::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ANSWER_WITHIN;
+use crate::endpoint::Endpoint;
 use crate::failure::describe;
 use crate::notification::Notification;
 
@@ -28,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A subscription to [`CHANNEL`] on a connection of its own. It survives the failover that cuts it, and subscribes
-/// again. Dropping it ends it.
+/// again. Dropping it ends it. From [`Redis::watch`](crate::Redis::watch).
 #[derive(Debug)]
 pub struct MaintenanceWatch {
     heard: tokio::sync::Mutex<mpsc::UnboundedReceiver<Heard>>,
@@ -39,22 +40,28 @@ pub struct MaintenanceWatch {
 
 /// What a watch hears.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Heard {
-    Notification(Notification),
-    /// The subscription was lost.
-    Lost,
+pub enum Heard {
+    /// It subscribed, after it had not been for this time.
+    Subscribed(Duration),
+    /// A message of the channel, for [`Notification::parse`].
+    Message(String),
+    /// The subscription was lost, for this reason.
+    Lost(String),
+}
+
+/// Why a subscription ended.
+enum End {
+    Lost(String),
+    /// There is a newer token than that with which it signed in.
+    Expires,
 }
 
 impl MaintenanceWatch {
-    /// Begins to watch. The watch is a task of the current runtime.
-    ///
-    /// # Panics
-    /// Outside a Tokio runtime.
-    #[must_use]
-    pub fn spawn(client: Client) -> Self {
+    /// Begins to watch, in a task of the current runtime.
+    pub(crate) fn spawn(endpoint: Endpoint) -> Self {
         let (say, heard) = mpsc::unbounded_channel();
         let deaf_since = Arc::new(Mutex::new(Some(Instant::now())));
-        let task = tokio::spawn(watch(client, say, Arc::clone(&deaf_since)));
+        let task = tokio::spawn(watch(endpoint, say, Arc::clone(&deaf_since)));
         Self { heard: tokio::sync::Mutex::new(heard), deaf_since, _task: AbortOnDropHandle::new(task) }
     }
 
@@ -63,19 +70,30 @@ impl MaintenanceWatch {
     /// # Cancel safety
     /// Loses nothing when its future is dropped.
     pub async fn next(&self) -> Signal {
-        let mut heard = self.heard.lock().await;
         loop {
-            match heard.recv().await {
-                Some(Heard::Notification(notification)) => {
+            match self.hear().await {
+                Heard::Message(text) => {
+                    let notification = Notification::parse(&text);
                     if let Some(signal) = notification.signal() {
                         return signal;
                     }
                     tracing::debug!(?notification, "the cache announced something of an unknown type");
                 }
-                Some(Heard::Lost) => return Signal::Disconnected,
-                // The task ends with its runtime.
-                None => std::future::pending().await,
+                Heard::Lost(_) => return Signal::Disconnected,
+                Heard::Subscribed(_) => {}
             }
+        }
+    }
+
+    /// Returns what it hears next.
+    ///
+    /// # Cancel safety
+    /// Loses nothing when its future is dropped.
+    pub async fn hear(&self) -> Heard {
+        match self.heard.lock().await.recv().await {
+            Some(heard) => heard,
+            // The task ends with its runtime.
+            None => std::future::pending().await,
         }
     }
 
@@ -87,20 +105,27 @@ impl MaintenanceWatch {
     }
 }
 
-async fn watch(client: Client, say: mpsc::UnboundedSender<Heard>, deaf_since: Arc<Mutex<Option<Instant>>>) {
-    let set_deaf = |since| *deaf_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+async fn watch(
+    endpoint: Endpoint,
+    say: mpsc::UnboundedSender<Heard>,
+    deaf_since: Arc<Mutex<Option<Instant>>>,
+) {
+    let set_deaf =
+        |since| std::mem::replace(&mut *deaf_since.lock().unwrap_or_else(PoisonError::into_inner), since);
     let mut pause = PAUSE_MIN;
     loop {
-        match subscribe(&client).await {
-            Ok(subscription) => {
+        match subscribe(&endpoint).await {
+            Ok((subscription, expires)) => {
                 tracing::info!(channel = CHANNEL, "listening for the cache's maintenance notifications");
-                set_deaf(None);
-                pause = PAUSE_MIN;
-                let why = listen(subscription, &say).await;
-                set_deaf(Some(Instant::now()));
-                tracing::info!(why, "lost the subscription to the cache's notifications; subscribing again");
+                let was_deaf = set_deaf(None).map(|since| since.elapsed()).unwrap_or_default();
                 // It fails only when nobody listens any more.
-                let _said = say.send(Heard::Lost);
+                let _said = say.send(Heard::Subscribed(was_deaf));
+                pause = PAUSE_MIN;
+                let end = listen(subscription, &say, || endpoint.has_newer(expires)).await;
+                set_deaf(Some(Instant::now()));
+                let End::Lost(why) = end else { continue };
+                tracing::info!(why, "lost the subscription to the cache's notifications; subscribing again");
+                let _said = say.send(Heard::Lost(why));
             }
             Err(why) => {
                 tracing::debug!(why, "failed to subscribe to the cache's notifications; trying again");
@@ -111,11 +136,12 @@ async fn watch(client: Client, say: mpsc::UnboundedSender<Heard>, deaf_since: Ar
     }
 }
 
-async fn subscribe(client: &Client) -> Result<PubSub, String> {
+async fn subscribe(endpoint: &Endpoint) -> Result<(PubSub, Option<SystemTime>), String> {
+    endpoint.sign_in().await?;
     let subscribing = async {
-        let mut connection = client.get_async_pubsub().await?;
+        let (mut connection, expires) = endpoint.subscriber().await?;
         connection.subscribe(CHANNEL).await?;
-        Ok::<_, RedisError>(connection)
+        Ok::<_, RedisError>((connection, expires))
     };
     match timeout(2 * ANSWER_WITHIN, subscribing).await {
         Ok(subscribed) => subscribed.map_err(|error| describe(&error)),
@@ -123,21 +149,22 @@ async fn subscribe(client: &Client) -> Result<PubSub, String> {
     }
 }
 
-/// Passes notifications on until the subscription is lost. Returns why it was.
-async fn listen(subscription: PubSub, say: &mpsc::UnboundedSender<Heard>) -> String {
+/// Passes notifications on until the subscription is lost, or should be made anew. Returns why.
+async fn listen(subscription: PubSub, say: &mpsc::UnboundedSender<Heard>, expires: impl Fn() -> bool) -> End {
     let (mut sink, mut messages): (PubSubSink, PubSubStream) = subscription.split();
     loop {
         let message = tokio::select! {
             message = messages.next() => message,
             () = sleep(PING_EVERY) => match timeout(ANSWER_WITHIN, sink.ping::<redis::Value>()).await {
+                Ok(Ok(_)) if expires() => return End::Expires,
                 Ok(Ok(_)) => continue,
-                Ok(Err(error)) => return describe(&error),
-                Err(_) => return format!("no answer within {ANSWER_WITHIN:?}"),
+                Ok(Err(error)) => return End::Lost(describe(&error)),
+                Err(_) => return End::Lost(format!("no answer within {ANSWER_WITHIN:?}")),
             },
         };
-        let Some(message) = message else { return "the connection ended".to_owned() };
+        let Some(message) = message else { return End::Lost("the connection ended".to_owned()) };
         // Bytes that are no text announce nothing.
         let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
-        let _said = say.send(Heard::Notification(Notification::parse(&text)));
+        let _said = say.send(Heard::Message(text));
     }
 }

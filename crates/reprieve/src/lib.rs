@@ -45,6 +45,8 @@
 //!   with the feature `testing`, `testing` and `memory`, for the tests of jobs.
 
 #[doc(hidden)]
+#[cfg(feature = "redis")]
+mod cache_identity;
 pub mod checkup;
 mod client;
 mod duration;
@@ -61,6 +63,8 @@ mod systemd;
 mod work;
 
 pub use async_trait::async_trait;
+#[cfg(feature = "redis")]
+pub use cache_identity::CacheIdentity;
 pub use client::Client;
 pub use duration::parse_duration;
 pub use exit::{block_on, fail};
@@ -86,6 +90,10 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/checkpoints.md")]
 struct Checkpoints;
+
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/redis.md")]
+struct Cache;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/jobs.md")]

@@ -71,7 +71,11 @@ override those in the code:
                     the dependencies that its jobs can't do without, and can [default: none]
   without = N       how many begin at once in a worker while one of the latter is away
                     [default: half of its slots]
-A cache stands below [dependencies.NAME]: redis = \"env:VARIABLE\", which has its URL.
+A cache stands below [dependencies.NAME]:
+  redis = \"env:VARIABLE\"    its URL, or the environment variable that has it
+  replica = \"env:VARIABLE\"  the same of a replica, for calls that only read [default: none]
+  identity = true           sign in with this machine's identity, and not with a key of the URL
+                            [default: false]
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
 Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";

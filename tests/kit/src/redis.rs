@@ -1,13 +1,16 @@
-//! A real Redis for a test.
+//! A real Redis for a test, and a primary with its replica behind one address.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::{Process, eventually};
+use crate::{Forwarder, Process, eventually};
 
 /// If set, a missing redis-server is a failure.
 const NEEDED: &str = "REPRIEVE_TESTS_NEED_REDIS";
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// A server on a port of its own, with the password `secret`, which ends with its test.
 #[derive(Debug)]
@@ -38,16 +41,18 @@ impl RedisServer {
             "",
             "--requirepass",
             "secret",
+            "--masterauth",
+            "secret",
             "--loglevel",
             "warning",
         ]);
+        // Replication begins at once, and writes no file.
+        command.args(["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb"]);
         command.args(["--port", &port.to_string()]).stdout(Stdio::null());
         // It writes nothing there.
         command.arg("--dir").arg(std::env::temp_dir());
         let process = Process::start(&mut command);
-        eventually("the server listens", Duration::from_secs(20), || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        eventually("the server listens", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Some(Self { process, port })
     }
 
@@ -57,9 +62,136 @@ impl RedisServer {
         self.port
     }
 
+    /// Makes it a replica of another one.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn replicate(&self, primary: &Self) {
+        self.command(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    }
+
+    /// Makes it a primary.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://:secret@127.0.0.1:{}", self.port)
+        url(self.port)
+    }
+
+    /// Runs a command, and returns its answer as text: a status, a number or a string.
+    ///
+    /// # Panics
+    /// When there is no answer in time, or the server refuses the command.
+    pub fn command(&self, words: &[&str]) -> String {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
+        let mut answers = BufReader::new(&stream);
+        let mut answer = String::new();
+        for words in [&["AUTH", "secret"], words] {
+            let parts = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+            let command = format!("*{}\r\n{}", words.len(), parts.collect::<String>());
+            (&stream).write_all(command.as_bytes()).expect("a server that reads");
+            answer = read(&mut answers);
+        }
+        answer
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("redis://:secret@127.0.0.1:{port}")
+}
+
+fn read(answers: &mut BufReader<&TcpStream>) -> String {
+    let mut line = String::new();
+    answers.read_line(&mut line).expect("an answer");
+    let line = line.trim_end();
+    assert!(!line.starts_with('-') && !line.is_empty(), "the server answered {line:?}");
+    let Some(length) = line.strip_prefix('$') else { return line[1..].to_owned() };
+    // A string that is missing has the length -1.
+    let mut bytes = vec![0; length.parse::<usize>().map_or(0, |length| length + 2)];
+    answers.read_exact(&mut bytes).expect("a whole answer");
+    String::from_utf8_lossy(&bytes).trim_end().to_owned()
+}
+
+/// A primary and a replica behind one address, as a managed service has them.
+#[derive(Debug)]
+pub struct RedisPair {
+    /// The server that clients reach.
+    pub primary: RedisServer,
+    /// The other one.
+    pub replica: RedisServer,
+    /// The address of both.
+    pub balancer: Forwarder,
+}
+
+impl RedisPair {
+    /// Starts a pair, and waits until it replicates; `None` where there is no `redis-server` and none is needed.
+    ///
+    /// # Panics
+    /// When it can't be started, or is missing and needed.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let (primary, replica) = (RedisServer::start()?, RedisServer::start()?);
+        follow(&replica, &primary);
+        let balancer = Forwarder::to(primary.port);
+        Some(Self { primary, replica, balancer })
+    }
+
+    /// The URL of the address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(self.balancer.port())
+    }
+
+    /// Makes the replica the primary: the address follows, and closes its connections. The old primary goes on as
+    /// one until it [rejoins](Self::rejoin).
+    pub fn promote(&mut self) {
+        self.replica.promote();
+        std::mem::swap(&mut self.primary, &mut self.replica);
+        self.balancer.switch(self.primary.port);
+    }
+
+    /// Makes the other server a replica of the primary.
+    pub fn rejoin(&self) {
+        follow(&self.replica, &self.primary);
+    }
+}
+
+/// Waits until the replica has what the primary has.
+fn follow(replica: &RedisServer, primary: &RedisServer) {
+    replica.replicate(primary);
+    eventually("the replica is up to date", LIMIT, || {
+        replica.command(&["INFO", "replication"]).contains("master_link_status:up")
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_promoted_with_what_the_primary_had() {
+        let Some(mut pair) = RedisPair::start() else { return };
+        let old = pair.primary.port();
+        assert_eq!(pair.primary.command(&["SET", "key", "value | of two words"]), "OK");
+        assert_eq!(pair.primary.command(&["WAIT", "1", "20000"]), "1");
+        pair.promote();
+        assert_eq!(
+            (pair.replica.port(), pair.primary.command(&["GET", "key"]).as_str()),
+            (old, "value | of two words")
+        );
+        pair.rejoin();
+        assert_eq!(pair.primary.command(&["SET", "key", "2"]), "OK");
+        assert_eq!(pair.primary.command(&["WAIT", "1", "20000"]), "1");
+        assert_eq!(
+            (pair.replica.command(&["GET", "key"]), pair.replica.command(&["GET", "none"])),
+            ("2".into(), String::new())
+        );
     }
 }

@@ -26,8 +26,6 @@ mod call;
 pub mod check;
 mod queue;
 mod store;
-#[cfg(test)]
-mod test_server;
 
 pub use account::Address;
 pub use blob::{ContainerName, RESERVED};

@@ -10,6 +10,7 @@ mod doctor;
 mod enqueue;
 mod events;
 mod metadata;
+mod redis;
 mod redrive;
 mod status;
 mod storage;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Metadata(metadata::Command),
     #[command(subcommand)]
+    Redis(redis::Command),
+    #[command(subcommand)]
     Storage(storage::Command),
 }
 
@@ -62,6 +65,7 @@ impl Command {
             Self::Doctor(args) => args.run(),
             Self::Events(command) => command.run(),
             Self::Metadata(command) => command.run(),
+            Self::Redis(command) => command.run(),
             Self::Storage(command) => command.run(),
         }
     }

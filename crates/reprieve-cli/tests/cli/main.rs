@@ -9,6 +9,7 @@ mod enqueue;
 mod events;
 mod help;
 mod metadata;
+mod redis;
 mod redrive;
 mod status;
 mod storage;

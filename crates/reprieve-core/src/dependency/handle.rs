@@ -1,5 +1,6 @@
 //! A dependency as its users see it: whether to call it now, and how their calls fared.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
-use super::{DependencyReport, PROBE_WITHIN};
+use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
 use crate::{chance, watch};
 
@@ -24,6 +25,7 @@ pub struct DependencyHandle {
 
 struct Inner {
     name: String,
+    dependency: Arc<dyn Dependency>,
     began: Instant,
     began_unix_ms: i64,
     breaker: Mutex<Breaker>,
@@ -37,6 +39,7 @@ struct Inner {
 struct Seen {
     state: BreakerState,
     topology: u64,
+    topology_since: Instant,
     /// The number of probes that began, and of those that ended.
     begun: u64,
     ended: u64,
@@ -70,11 +73,14 @@ impl<E: std::error::Error + 'static> std::error::Error for CallError<E> {
 }
 
 impl DependencyHandle {
-    pub(crate) fn new(name: impl Into<String>) -> Self {
-        let seen = Seen { state: BreakerState::Closed, topology: 0, begun: 0, ended: 0 };
+    pub(crate) fn new(name: impl Into<String>, dependency: Arc<dyn Dependency>) -> Self {
+        let began = Instant::now();
+        let seen =
+            Seen { state: BreakerState::Closed, topology: 0, topology_since: began, begun: 0, ended: 0 };
         let inner = Inner {
             name: name.into(),
-            began: Instant::now(),
+            dependency,
+            began,
             began_unix_ms: unix_millis(),
             breaker: Mutex::new(Breaker::new()),
             seen: watch::Sender::new(seen),
@@ -94,10 +100,24 @@ impl DependencyHandle {
         &self.inner.name
     }
 
+    /// The dependency itself; `None` if it is no `D`. For clients whose calls depend on the handle.
+    #[must_use]
+    pub fn dependency<D: Dependency>(&self) -> Option<&D> {
+        let any: &dyn Any = &*self.inner.dependency;
+        any.downcast_ref()
+    }
+
     /// The state of its breaker.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         self.inner.seen.get().state
+    }
+
+    /// How long it has been in this state.
+    #[must_use]
+    pub fn state_age(&self) -> Duration {
+        let breaker = self.lock();
+        self.now().saturating_sub(breaker.since())
     }
 
     /// Whether to do without it now.
@@ -159,6 +179,12 @@ impl DependencyHandle {
     #[must_use]
     pub fn topology(&self) -> u64 {
         self.inner.seen.get().topology
+    }
+
+    /// How long ago [`topology`](Self::topology) changed, or the worker began.
+    #[must_use]
+    pub fn topology_age(&self) -> Duration {
+        self.inner.seen.get().topology_since.elapsed()
     }
 
     /// Completes when the breaker is open: at once if it is. Cancel-safe.
@@ -256,7 +282,12 @@ impl DependencyHandle {
             }
             // Under the lock, so that the later of two changes is seen last.
             let (state, topology) = (breaker.state(), breaker.topology());
-            self.inner.seen.modify(|seen| (seen.state, seen.topology) = (state, topology));
+            self.inner.seen.modify(|seen| {
+                if seen.topology != topology {
+                    (seen.topology, seen.topology_since) = (topology, Instant::now());
+                }
+                seen.state = state;
+            });
             changed
         };
         if let Some(change) = changed {

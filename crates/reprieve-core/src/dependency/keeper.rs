@@ -16,7 +16,11 @@ pub(crate) async fn keep(handle: DependencyHandle, dependency: Arc<dyn Dependenc
         loop {
             handle.probe_due().await;
             handle.on_probe_begins();
-            handle.on_probe(&probe(&*dependency).await);
+            let answer = probe(&*dependency).await;
+            if let Answer::Failed(why) = &answer {
+                tracing::debug!(dependency = handle.name(), why, "a probe of a dependency failed");
+            }
+            handle.on_probe(&answer);
         }
     };
     let signals = async {

@@ -32,6 +32,7 @@ pub mod breaker;
 mod handle;
 mod keeper;
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub struct DependencyReport {
 
 /// A service that jobs call, and that may be away for a while.
 #[async_trait]
-pub trait Dependency: fmt::Debug + Send + Sync + 'static {
+pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Tries whether the service does what the jobs want of it, as cheaply as possible: with a key of its own,
     /// say, and never with a call of a job. An answer that takes longer than 2 s counts as a failure; the future
     /// is dropped then.

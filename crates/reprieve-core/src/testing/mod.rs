@@ -10,9 +10,11 @@
 //! | `clock` | holds the paused clock while a step waits for something real |
 //! | `difference` | compares two runs, and shows the first [`Difference`] |
 //! | `context` | [`TestContext`]: to call a step by hand |
+//! | `dependency` | [`dependency()`]: for tests of a dependency's client |
 
 mod clock;
 mod context;
+mod dependency;
 mod difference;
 mod harness;
 mod points;
@@ -20,6 +22,7 @@ mod probe;
 mod world;
 
 pub use context::TestContext;
+pub use dependency::dependency;
 pub use difference::Difference;
 pub use harness::{Harness, POINTS_MAX, Report};
 pub use world::World;

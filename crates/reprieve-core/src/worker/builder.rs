@@ -250,7 +250,7 @@ impl WorkerBuilder {
         if self.dependencies.iter().any(|(known, _)| known.name() == name) {
             self.faults.push(format!("two dependencies have the name {name:?}; give each its own"));
         }
-        self.dependencies.push((DependencyHandle::new(name), dependency));
+        self.dependencies.push((DependencyHandle::new(name, Arc::clone(&dependency)), dependency));
         self
     }
 

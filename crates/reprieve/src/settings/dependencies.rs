@@ -7,8 +7,8 @@ use reprieve_core::worker::WorkerBuilder;
 
 use super::table::nearest;
 
-/// The keys of such a table: the kinds of dependency.
-const KINDS: [&str; 1] = ["redis"];
+/// The keys of such a table: the kind of dependency, and what there is to say of it.
+const KEYS: [&str; 3] = ["redis", "replica", "identity"];
 
 /// The beginning of a value that names an environment variable.
 const ENV: &str = "env:";
@@ -54,13 +54,23 @@ impl Dependencies {
 }
 
 fn read(table: &toml::Table) -> Result<Arc<dyn Dependency>, String> {
-    if let Some(key) = table.keys().find(|key| !KINDS.contains(&key.as_str())) {
-        let nearest = nearest(key, KINDS.into_iter());
-        return Err(format!("there is no kind of dependency {key:?}; did you mean {nearest:?}?"));
+    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let nearest = nearest(key, KEYS.into_iter());
+        return Err(format!("there is no key {key:?} for a dependency; did you mean {nearest:?}?"));
     }
-    let value = table.get("redis").ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
-    let text = value.as_str().ok_or("redis must be text in quotes")?;
-    redis(&resolve(text)?)
+    let url = text(table, "redis")?.ok_or("say what it is: redis = \"env:CACHE_URL\"")?;
+    let has_identity = match table.get("identity") {
+        None => false,
+        Some(value) => value.as_bool().ok_or("identity must be true or false")?,
+    };
+    redis(&url, text(table, "replica")?.as_deref(), has_identity)
+}
+
+/// Returns the value of a key, from the environment if it says so.
+fn text(table: &toml::Table, key: &str) -> Result<Option<String>, String> {
+    let Some(value) = table.get(key) else { return Ok(None) };
+    let text = value.as_str().ok_or_else(|| format!("{key} must be text in quotes"))?;
+    resolve(text).map(Some)
 }
 
 /// Returns the text, or the value of the environment variable that it names.
@@ -72,12 +82,20 @@ fn resolve(text: &str) -> Result<String, String> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str) -> Result<Arc<dyn Dependency>, String> {
-    Ok(Arc::new(reprieve_redis::Redis::open(url)?))
+fn redis(url: &str, replica: Option<&str>, has_identity: bool) -> Result<Arc<dyn Dependency>, String> {
+    let mut cache = reprieve_redis::Redis::open(url)?;
+    if let Some(url) = replica {
+        cache = cache.with_replica(url)?;
+    }
+    if has_identity {
+        let identity = crate::CacheIdentity::of_this_machine().map_err(|error| error.to_string())?;
+        cache = cache.with_identity(identity)?;
+    }
+    Ok(Arc::new(cache))
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(_: &str) -> Result<Arc<dyn Dependency>, String> {
+fn redis(_: &str, _: Option<&str>, _: bool) -> Result<Arc<dyn Dependency>, String> {
     Err("this program was built without Redis; build it with the feature \"redis\" of reprieve".to_owned())
 }
 
@@ -98,6 +116,7 @@ mod tests {
             ("[dependencies.cache]", "dependencies.cache: say what it is"),
             ("[dependencies.cache]\nredi = 'hunter2'", "did you mean \"redis\"?"),
             ("[dependencies.cache]\nredis = 3", "must be text"),
+            ("[dependencies.cache]\nredis = 'hunter2'\nidentity = 'hunter2'", "must be true or false"),
             ("[dependencies.cache]\nredis = 'env:REPRIEVE_TEST_NOT_SET'", "REPRIEVE_TEST_NOT_SET is not set"),
         ] {
             let (_, faults) = dependencies(text);
@@ -112,6 +131,18 @@ mod tests {
         let (found, faults) = dependencies("[dependencies.cache]\nredis = 'redis://:hunter2@localhost'");
         assert_eq!((found.0.len(), faults), (1, Vec::new()));
         assert_eq!(found.0[0].0, "cache");
+        let (found, _) = dependencies(
+            "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'redis://localhost:2'",
+        );
+        assert_eq!(found.0.len(), 1);
+        for (url, faults) in [("rediss://a.redis.cache.windows.net:6380", 0), ("redis://a.example:6379", 1)] {
+            let (_, found) = dependencies(&format!("[dependencies.cache]\nredis = '{url}'\nidentity = true"));
+            assert_eq!(found.len(), faults, "{found:?}");
+        }
+        let (_, faults) = dependencies(
+            "[dependencies.cache]\nredis = 'redis://localhost'\nreplica = 'http://:hunter2@localhost'",
+        );
+        assert!(faults[0].contains("URL") && !faults[0].contains("hunter2"), "{faults:?}");
         let (_, faults) = dependencies("[dependencies.cache]\nredis = 'http://:hunter2@localhost'");
         assert!(faults[0].contains("URL") && !faults[0].contains("hunter2"), "{faults:?}");
     }

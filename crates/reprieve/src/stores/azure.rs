@@ -10,11 +10,15 @@ use super::Purpose;
 /// <https://learn.microsoft.com/dotnet/api/azure.identity.defaultazurecredential>
 pub(super) fn parse(text: &str) -> Result<Box<Address>, String> {
     let address = Address::parse(text).map_err(|error| error.message().to_owned())?;
+    let Some(id) = client_id() else { return Ok(Box::new(address)) };
+    address.with_client_id(&id).map(Box::new).map_err(|_| "AZURE_CLIENT_ID is not a GUID; set the client id of one of this machine's identities, or unset it".to_owned())
+}
+
+/// The client id of the identity that this machine is to use, if one is chosen.
+pub(crate) fn client_id() -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "it is Azure's variable, and no setting of Reprieve's")]
-    let chosen = std::env::var("AZURE_CLIENT_ID").ok().filter(|id| !id.trim().is_empty());
-    let Some(id) = chosen else { return Ok(Box::new(address)) };
-    let address = address.with_client_id(id.trim());
-    address.map(Box::new).map_err(|_| "AZURE_CLIENT_ID is not a GUID; set the client id of one of this machine's identities, or unset it".to_owned())
+    let chosen = std::env::var("AZURE_CLIENT_ID").ok()?;
+    Some(chosen.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// Returns whether the text looks like a connection string or a shared access signature.

@@ -1,6 +1,8 @@
 //! Selects a store by its address, and opens it.
 
 mod azure;
+#[cfg(feature = "redis")]
+pub(crate) use azure::client_id;
 pub(crate) mod receipts;
 mod sqlite;
 

@@ -1,12 +1,10 @@
-//! A storage account: its address, and the key or identity that signs in to it.
+//! A storage account: its address, and the key that signs in to it.
 
 mod address;
-mod identity;
 mod shared_key;
 
 pub use address::Address;
 #[cfg(test)]
 pub(crate) use address::DEVELOPMENT_KEY;
 pub(crate) use address::{DEVELOPMENT_ACCOUNT, SignIn};
-pub(crate) use identity::{Chain, FreshToken, NoIdentity, is_azure_vm};
 pub(crate) use shared_key::SharedKey;

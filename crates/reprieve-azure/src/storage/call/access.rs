@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 
 use super::failure::{Target, failure};
 use super::transport::{Client, Pass};
-use crate::storage::account::{Address, Chain, FreshToken, SharedKey, SignIn};
+use crate::identity::{Chain, FreshToken, STORAGE};
+use crate::storage::account::{Address, SharedKey, SignIn};
 
 /// Comes first in the `User-Agent` of every request, before the SDK's own text.
 const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
@@ -110,8 +111,10 @@ fn pass(address: &Address) -> Result<Pass> {
     match &address.sign_in {
         SignIn::Key(key) => Ok(Pass::Key(SharedKey::new(&address.account, key.clone()))),
         SignIn::Sas(sas) => Ok(Pass::Sas(sas.clone())),
-        SignIn::Identity { client_id } => token(Chain::of_this_machine(client_id.clone(), address.cloud())?),
-        SignIn::Own(credential) => token(Chain::of(credential.clone())),
+        SignIn::Identity { client_id } => {
+            token(Chain::of_this_machine(STORAGE, client_id.clone(), address.cloud())?)
+        }
+        SignIn::Own(credential) => token(Chain::of(STORAGE, credential.clone())),
     }
 }
 

@@ -16,7 +16,7 @@ use reprieve_core::{Error, ErrorKind, Result};
 
 use self::refusal::{Answer, Refusal};
 use super::transport::{Malformed, Obstacle, Unanswered};
-use crate::storage::account::NoIdentity;
+use crate::identity::NoIdentity;
 
 /// The subject of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::unanswered::{Obstacle, Unanswered};
 use crate::cause::root_cause;
-use crate::storage::account::{Address, FreshToken, SharedKey};
+use crate::identity::FreshToken;
+use crate::storage::account::{Address, SharedKey};
 
 /// The connect timeout. The services are a few milliseconds away; a slower one is unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -23,7 +23,7 @@ pub use self::queue_trial::QueueTrial;
 pub use self::reach::Reached;
 pub use self::sign_in::SignedIn;
 pub use self::trial::{Attempt, Outcome, StoreOperation, TrialTarget};
-use crate::storage::account::{self, Address};
+use crate::storage::account::Address;
 use crate::storage::blob::ContainerName;
 pub use crate::storage::blob::Copies;
 use crate::storage::call::Access;
@@ -91,7 +91,7 @@ impl Checkup {
 /// Whether this machine is certainly an Azure VM. It may be one even if this returns false.
 #[must_use]
 pub fn is_azure_vm() -> bool {
-    account::is_azure_vm()
+    crate::identity::is_azure_vm()
 }
 
 /// A unique name for a queue or a container.

@@ -11,10 +11,10 @@ use reprieve_sim::storage::{Action, Config, Operation, Rule, StorageServer};
 use tokio::time::Instant;
 
 use super::*;
-use crate::storage::account::{Chain, FreshToken};
+use crate::identity::{Chain, FreshToken, STORAGE};
 use crate::storage::call::Pass;
 use crate::storage::store::{AzureStore, Options};
-use crate::storage::test_server::{Reply, TestServer};
+use crate::test_server::{Reply, TestServer};
 
 #[derive(Debug)]
 struct Token;
@@ -39,7 +39,7 @@ fn checkup(double: &StorageServer) -> Checkup {
     let text =
         format!("AccountName=thumbs;BlobEndpoint={};QueueEndpoint={}", double.blob_url(), double.queue_url());
     let address = Address::parse(&text).expect("an address");
-    let pass = Pass::Token(FreshToken::new(Chain::of(Arc::new(Token))));
+    let pass = Pass::Token(FreshToken::new(Chain::of(STORAGE, Arc::new(Token))));
     let access = Access::with_pass(&address, pass, None).expect("an access");
     Checkup { access, queues: vec![queue()], container: ContainerName::default() }
 }

@@ -247,7 +247,7 @@ fn certificates_that_are_none_are_refused_at_once() {
 /// other.
 #[test]
 fn every_runtime_has_connections_of_its_own() {
-    use crate::storage::test_server::{Reply, TestServer};
+    use crate::test_server::{Reply, TestServer};
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let serving = tokio::runtime::Runtime::new().expect("a runtime");
     let server = serving.block_on(TestServer::start(|_| Reply::answer(200, "x-ms-version: 1\r\n", "")));

@@ -11,9 +11,10 @@ use azure_core::time::{OffsetDateTime, to_rfc7231};
 use reprieve_core::clock;
 
 use super::*;
-use crate::storage::account::{Address, Chain, FreshToken};
+use crate::identity::{Chain, FreshToken, STORAGE};
+use crate::storage::account::Address;
 use crate::storage::call::{Access, Pass};
-use crate::storage::test_server::{Reply, TestServer};
+use crate::test_server::{Reply, TestServer};
 
 /// No output of a test may contain one of these, in whole or in part.
 const KEY: &str = "c2VjcmV0LWtleS1vZi10aGUtYWNjb3VudA==";
@@ -55,7 +56,7 @@ fn access(way: Way, host: &str) -> Access {
     let address = Address::parse(&text).expect("an address");
     if way == Way::Identity {
         // Over plain HTTP, which no address allows.
-        let token = Pass::Token(FreshToken::new(Chain::of(Arc::new(SecretToken))));
+        let token = Pass::Token(FreshToken::new(Chain::of(STORAGE, Arc::new(SecretToken))));
         return Access::with_pass(&address, token, None).expect("an access");
     }
     Access::open(&address).expect("an access")

@@ -77,7 +77,7 @@ impl HttpClient for Listening {
             Ok(answer) if !answer.status().is_success() => {
                 let status = u16::from(answer.status());
                 if self.refusal.set(status).is_ok() {
-                    tracing::warn!(status, "the metadata service gives no token for storage");
+                    tracing::warn!(status, "the metadata service gives no token");
                 }
             }
             Ok(_) => {}

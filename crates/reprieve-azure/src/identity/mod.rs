@@ -1,8 +1,11 @@
 //! Tokens of the identity that this program runs as: found once, refreshed before they expire.
+//!
+//! The store has its own; [`Tokens`] are for other services.
 
 mod chain;
 mod fresh_token;
 mod metadata;
+mod tokens;
 
 use std::fmt;
 
@@ -11,10 +14,11 @@ use azure_core::error::ErrorKind;
 pub(crate) use chain::Chain;
 pub(crate) use fresh_token::FreshToken;
 pub(crate) use metadata::is_azure_vm;
+pub use tokens::{Token, Tokens};
 
-/// The scope of the tokens: both services of every account, in every cloud.
+/// The scope of the store's tokens: both services of every account, in every cloud.
 /// <https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active-directory>
-const SCOPE: &str = "https://storage.azure.com/.default";
+pub(crate) const STORAGE: &str = "https://storage.azure.com/.default";
 
 /// Why there is no token.
 #[derive(Debug, Clone)]

@@ -9,6 +9,7 @@ use azure_core::error::ErrorKind;
 use azure_core::time::OffsetDateTime;
 use tokio::time::timeout;
 
+use super::super::STORAGE;
 use super::*;
 
 const LIFE: Duration = Duration::from_secs(3600);
@@ -49,7 +50,7 @@ impl TokenCredential for Source {
 }
 
 fn token_of(source: &Arc<Source>) -> FreshToken {
-    FreshToken::new(Chain::of(source.clone()))
+    FreshToken::new(Chain::of(STORAGE, source.clone()))
 }
 
 /// The number of the token that is returned at once.
@@ -167,7 +168,7 @@ async fn a_clock_that_is_ahead_is_named_for_a_token_that_has_expired_at_once() {
             Ok(AccessToken::new("old", OffsetDateTime::from(clock::wall_now() - Duration::from_secs(86_400))))
         }
     }
-    let token = FreshToken::new(Chain::of(Arc::new(Yesterdays)));
+    let token = FreshToken::new(Chain::of(STORAGE, Arc::new(Yesterdays)));
     let error = token.header().await.expect_err("no good token");
     assert!(error.to_string().contains("set this machine's clock"), "{error}");
 }

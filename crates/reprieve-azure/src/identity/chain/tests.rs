@@ -11,9 +11,9 @@ use azure_core::http::{AsyncRawResponse, Request};
 use reprieve_core::clock;
 use tokio::time::Instant;
 
-use super::super::metadata;
+use super::super::{STORAGE, metadata};
 use super::*;
-use crate::storage::test_server::{Reply, TestServer};
+use crate::test_server::{Reply, TestServer};
 
 const CLIENT_ID: &str = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
 
@@ -83,11 +83,14 @@ fn token_of_the_cli() -> String {
 /// The chain of this machine, with the metadata service at `to`.
 fn chain(client_id: Option<&str>, to: std::net::SocketAddr, azure_vm: bool, shell: &Arc<Shell>) -> Chain {
     let http = Arc::new(Detour { http: metadata::client(azure_vm).expect("a client"), to });
-    Chain::new(vec![
-        Identity::Workload { client_id: None, options: Box::default() },
-        Identity::Managed { client_id: client_id.map(str::to_owned), http, azure_vm },
-        Identity::Cli { executor: Some(shell.clone()) },
-    ])
+    Chain::new(
+        STORAGE,
+        vec![
+            Identity::Workload { client_id: None, options: Box::default() },
+            Identity::Managed { client_id: client_id.map(str::to_owned), http, azure_vm },
+            Identity::Cli { executor: Some(shell.clone()) },
+        ],
+    )
 }
 
 #[tokio::test]
@@ -201,7 +204,8 @@ async fn what_the_metadata_service_answers_is_known_while_it_is_asked_again() {
 #[test]
 fn a_persons_login_is_no_identity_that_was_chosen() {
     let names = |client_id: Option<&str>| {
-        let chain = Chain::of_this_machine(client_id.map(str::to_owned), CloudConfiguration::AzurePublic);
+        let chain =
+            Chain::of_this_machine(STORAGE, client_id.map(str::to_owned), CloudConfiguration::AzurePublic);
         chain.expect("a chain").identities.iter().map(Identity::name).collect::<Vec<_>>()
     };
     assert_eq!(names(None), ["workload identity", "managed identity", "Azure CLI"]);
@@ -226,6 +230,6 @@ async fn a_credential_of_the_programs_own_is_the_only_one_asked() {
             ))
         }
     }
-    let error = Chain::of(Arc::new(Nothing)).token().await.expect_err("no token");
+    let error = Chain::of(STORAGE, Arc::new(Nothing)).token().await.expect_err("no token");
     assert_eq!(error.to_string(), "no identity gave a token: own credential: the safe is locked");
 }

@@ -17,8 +17,8 @@ use azure_identity::{
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::time::timeout;
 
+use super::NoIdentity;
 use super::metadata::{Listening, client, is_azure_vm};
-use super::{NoIdentity, SCOPE};
 
 /// The time limit for Entra ID's token service.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(30);
@@ -39,6 +39,8 @@ const EXCERPT_CHARS_MAX: usize = 160;
 /// The possible identities.
 #[derive(Debug)]
 pub(crate) struct Chain {
+    /// The service for which the tokens are.
+    scope: &'static str,
     identities: Vec<Identity>,
     /// The first that gave a token.
     kept: OnceLock<usize>,
@@ -73,7 +75,11 @@ impl Chain {
     ///
     /// `client_id` selects one of several managed identities, or replaces the pod's; then the login is not
     /// used.
-    pub(crate) fn of_this_machine(client_id: Option<String>, cloud: CloudConfiguration) -> Result<Self> {
+    pub(crate) fn of_this_machine(
+        scope: &'static str,
+        client_id: Option<String>,
+        cloud: CloudConfiguration,
+    ) -> Result<Self> {
         let azure_vm = is_azure_vm();
         let http = client(azure_vm).map_err(|error| {
             let cause = crate::cause::root_cause(&error);
@@ -91,16 +97,16 @@ impl Chain {
             Identity::Managed { client_id, http: Arc::new(http), azure_vm },
         ];
         identities.extend(cli);
-        Ok(Self::new(identities))
+        Ok(Self::new(scope, identities))
     }
 
     /// Uses only this credential.
-    pub(crate) fn of(credential: Arc<dyn TokenCredential>) -> Self {
-        Self::new(vec![Identity::Own(credential)])
+    pub(crate) fn of(scope: &'static str, credential: Arc<dyn TokenCredential>) -> Self {
+        Self::new(scope, vec![Identity::Own(credential)])
     }
 
-    fn new(identities: Vec<Identity>) -> Self {
-        Self { identities, kept: OnceLock::new() }
+    fn new(scope: &'static str, identities: Vec<Identity>) -> Self {
+        Self { scope, identities, kept: OnceLock::new() }
     }
 
     /// The name of the identity that gave a token.
@@ -115,7 +121,7 @@ impl Chain {
         let candidates = kept.map_or_else(|| self.identities.iter().enumerate().collect(), |kept| vec![kept]);
         let mut tried = Vec::new();
         for (at, identity) in candidates {
-            match identity.token().await {
+            match identity.token(self.scope).await {
                 Ok(token) => {
                     if self.kept.set(at).is_ok() {
                         tracing::info!(identity = identity.name(), "signed in to Azure");
@@ -145,30 +151,34 @@ impl Identity {
         }
     }
 
-    async fn token(&self) -> Result<AccessToken, Why> {
+    async fn token(&self, scope: &str) -> Result<AccessToken, Why> {
         match self {
             Self::Workload { client_id, options } => {
-                workload(client_id.clone(), ClientOptions::clone(options)).await
+                workload(scope, client_id.clone(), ClientOptions::clone(options)).await
             }
             Self::Managed { client_id, http, azure_vm } => {
-                managed(client_id.clone(), http.clone(), *azure_vm).await
+                managed(scope, client_id.clone(), http.clone(), *azure_vm).await
             }
-            Self::Cli { executor } => cli(executor.clone()).await,
-            Self::Own(credential) => within(OWN_LIMIT, credential.get_token(&[SCOPE], None)).await,
+            Self::Cli { executor } => cli(scope, executor.clone()).await,
+            Self::Own(credential) => within(OWN_LIMIT, credential.get_token(&[scope], None)).await,
         }
     }
 }
 
 /// A pod's identity. A pod is configured for it on purpose, so no other identity is tried instead.
 /// <https://learn.microsoft.com/azure/aks/workload-identity-overview>
-async fn workload(client_id: Option<String>, options: ClientOptions) -> Result<AccessToken, Why> {
+async fn workload(
+    scope: &str,
+    client_id: Option<String>,
+    options: ClientOptions,
+) -> Result<AccessToken, Why> {
     let options = WorkloadIdentityCredentialOptions {
         client_id,
         credential_options: ClientAssertionCredentialOptions { client_options: options },
         ..WorkloadIdentityCredentialOptions::default()
     };
     match WorkloadIdentityCredential::new(Some(options)) {
-        Ok(credential) => within(WORKLOAD_LIMIT, credential.get_token(&[SCOPE], None)).await,
+        Ok(credential) => within(WORKLOAD_LIMIT, credential.get_token(&[scope], None)).await,
         Err(error) if is_unset(&error) => Err(Why::Absent(
             "AZURE_FEDERATED_TOKEN_FILE, AZURE_TENANT_ID and AZURE_CLIENT_ID are not all set".to_owned(),
         )),
@@ -179,6 +189,7 @@ async fn workload(client_id: Option<String>, options: ClientOptions) -> Result<A
 /// The managed identity of a VM or of another Azure service that runs this program.
 /// <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
 async fn managed(
+    scope: &str,
     client_id: Option<String>,
     http: Arc<dyn HttpClient>,
     azure_vm: bool,
@@ -193,7 +204,8 @@ async fn managed(
     };
     let credential =
         ManagedIdentityCredential::new(Some(options)).map_err(|error| Why::Absent(words_of(&error)))?;
-    let asked = within(MANAGED_LIMIT, credential.get_token(&[SCOPE], None));
+    let scopes = [scope];
+    let asked = within(MANAGED_LIMIT, credential.get_token(&scopes, None));
     let answer = tokio::select! {
         biased;
         answer = asked => answer,
@@ -214,10 +226,10 @@ async fn managed(
 }
 
 /// The login of a person, on their own machine.
-async fn cli(executor: Option<Arc<dyn Executor>>) -> Result<AccessToken, Why> {
+async fn cli(scope: &str, executor: Option<Arc<dyn Executor>>) -> Result<AccessToken, Why> {
     let options = AzureCliCredentialOptions { executor, ..AzureCliCredentialOptions::default() };
     let credential = AzureCliCredential::new(Some(options)).map_err(|error| Why::Absent(words_of(&error)))?;
-    within(CLI_LIMIT, credential.get_token(&[SCOPE], None)).await.map_err(|why| match why {
+    within(CLI_LIMIT, credential.get_token(&[scope], None)).await.map_err(|why| match why {
         Why::Refused(why) | Why::NotNow(why) | Why::Absent(why) => Why::Absent(why),
     })
 }
@@ -278,7 +290,8 @@ fn no_identity(tried: &[(&'static str, Why)]) -> NoIdentity {
     // A temporary failure needs no action, and a program with its own credential knows its remedy.
     if !may_pass && !matches!(tried, [("own credential", _)]) {
         text.push_str(
-            "; assign a managed identity to this VM (where it has several, choose with azure:ACCOUNT?client_id=…)",
+            "; assign a managed identity to this VM (where it has several, choose with AZURE_CLIENT_ID, for a store \
+             also with azure:ACCOUNT?client_id=…)",
         );
         text.push_str(if tried.iter().any(|(name, _)| *name == "Azure CLI") {
             ", or run `az login`"

@@ -52,6 +52,7 @@ struct State {
 
 /// The present token.
 struct CachedToken {
+    token: AccessToken,
     header: HeaderValue,
     since: Instant,
     /// Its end on both clocks: the monotonic one stops while a VM is frozen, the other one can be
@@ -75,17 +76,26 @@ impl FreshToken {
     /// [`NoIdentity`], when there is no valid token and the next try to fetch one failed. Each try
     /// has a time limit.
     pub(crate) async fn header(&self) -> azure_core::Result<HeaderValue> {
+        self.get(|token| token.header.clone()).await.map_err(NoIdentity::into_sdk)
+    }
+
+    /// Returns the token itself, as [`header`](Self::header) does.
+    pub(super) async fn token(&self) -> Result<AccessToken, NoIdentity> {
+        self.get(|token| token.token.clone()).await
+    }
+
+    async fn get<T>(&self, part: impl FnOnce(&CachedToken) -> T) -> Result<T, NoIdentity> {
         self.keep_fetching();
         let mut state = self.shared.state.subscribe();
         let failures = state.borrow().failures;
         let now = |state: &State| state.good().is_some() || state.failures > failures;
         match state.wait_for(now).await {
             Ok(state) => match (state.good(), &state.failure) {
-                (Some(token), _) => Ok(token.header.clone()),
-                (None, Some(failure)) => Err(failure.clone().into_sdk()),
-                (None, None) => Err(NoIdentity::new("no token was fetched", true).into_sdk()),
+                (Some(token), _) => Ok(part(token)),
+                (None, Some(failure)) => Err(failure.clone()),
+                (None, None) => Err(NoIdentity::new("no token was fetched", true)),
             },
-            Err(_) => Err(NoIdentity::new("tokens are no longer fetched", true).into_sdk()),
+            Err(_) => Err(NoIdentity::new("tokens are no longer fetched", true)),
         }
     }
 
@@ -191,7 +201,13 @@ impl CachedToken {
             NoIdentity::new("the token has characters that no HTTP header can contain", false)
         })?;
         header.set_sensitive(true);
-        Ok(Self { header, since: Instant::now(), until: clock::instant_at(until_wall), until_wall })
+        Ok(Self {
+            token: token.clone(),
+            header,
+            since: Instant::now(),
+            until: clock::instant_at(until_wall),
+            until_wall,
+        })
     }
 }
 

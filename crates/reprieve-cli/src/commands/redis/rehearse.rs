@@ -1,0 +1,219 @@
+//! `reprieve redis rehearse`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reprieve::redis::{CHANNEL, Cmd, FromRedisValue, Redis, cmd};
+use reprieve::{Error, ErrorKind, Result, clock};
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::timeline::{Scenario, Step, message, steps};
+use super::{At, invalid, open};
+use crate::format::duration;
+use crate::out::{Out, print_stderr};
+
+/// The end of `rehearse --help`.
+pub(super) const AFTER_HELP: &str = "\
+A URL is redis://[USER]:PASSWORD@HOST[:PORT], or rediss://… with TLS.
+
+The times are those of the sample in Microsoft's documentation: Scheduled at 0s, Starting at
+12m 47s, Start at 13m 7s, connections closed at 13m 8s, FailoverComplete at 13m 17s, and Ended at
+16m 9s.
+
+On a server of this machine, the maintenance is carried out: the server closes its connections, and
+answers again when the failover is complete. With --replica, that server is the primary then, until
+the maintenance has ended. In the scenario `replica`, it is the replica that does not answer, until
+the maintenance has ended. On a server elsewhere, nothing is carried out.
+
+Programs that are subscribed act on the notifications, so the command refuses if there are any.
+Exit codes: 0 done; 1 failed; 2 wrong usage or settings, or others are subscribed.
+Data goes to stdout, everything else to stderr.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    at: At,
+
+    /// What happens
+    #[arg(long, value_enum)]
+    scenario: Scenario,
+
+    /// How many times faster than in the sample
+    #[arg(long, value_name = "N", value_parser = crate::values::speed, default_value = "1")]
+    speed: NonZeroU32,
+
+    /// Publishes even if others are subscribed, such as your worker
+    #[arg(long)]
+    allow_others: bool,
+
+    /// The URL of the server's replica, on this machine
+    #[arg(long, value_name = "URL")]
+    replica: Option<String>,
+
+    /// Only publishes, also on a server of this machine
+    #[arg(long, conflicts_with = "replica")]
+    announce_only: bool,
+
+    /// Prints JSON, one object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of the output.
+#[derive(Debug, Serialize)]
+struct Report {
+    at: Timestamp,
+    what: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heard_by: Option<u64>,
+}
+
+struct Rehearsal {
+    cache: Redis,
+    replica: Option<Redis>,
+    scenario: Scenario,
+    acts: bool,
+    speed: NonZeroU32,
+    began: Timestamp,
+}
+
+pub(super) async fn run(args: Args) -> Result<()> {
+    let rehearsal = Rehearsal::new(&args)?;
+    let others = rehearsal.subscribers().await?;
+    if others > 0 && !args.allow_others {
+        let why = format!(
+            "{others} other connections are subscribed to {CHANNEL} and would act on the notifications; if they \
+             may, add --allow-others"
+        );
+        return Err(invalid(why));
+    }
+    let stopped = reprieve::stop_signal()?;
+    let mut out = Out::new();
+    let rehearsed = async {
+        let began = Instant::now();
+        for (at, step) in steps(args.scenario) {
+            sleep_until(began + rehearsal.scaled(at)).await;
+            let Some(report) = rehearsal.take(at, step).await? else { continue };
+            if args.json {
+                out.json(&report)?;
+                out.text("\n")?;
+            } else {
+                out.text(&report.line(at))?;
+            }
+            out.flush()?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        rehearsed = rehearsed => rehearsed,
+        _ = stopped => {
+            print_stderr("stopped before the maintenance has ended");
+            Ok(())
+        }
+    }
+}
+
+impl Rehearsal {
+    fn new(args: &Args) -> Result<Self> {
+        let cache = args.at.open()?;
+        let replica = args.replica.as_deref().map(open).transpose()?;
+        let all_are_local = cache.is_local() && replica.as_ref().is_none_or(Redis::is_local);
+        if replica.is_some() && !all_are_local {
+            return Err(invalid("with --replica, both servers must be on this machine".to_owned()));
+        }
+        let acts = all_are_local && !args.announce_only;
+        if !acts && args.scenario == Scenario::Silent {
+            return Err(invalid("a silent maintenance needs a server of this machine".to_owned()));
+        }
+        if !acts {
+            print_stderr("only publishing: nothing happens to the server");
+        }
+        let (scenario, speed) = (args.scenario, args.speed);
+        Ok(Self { cache, replica, scenario, acts, speed, began: now() })
+    }
+
+    fn scaled(&self, at: Duration) -> Duration {
+        at / self.speed.get()
+    }
+
+    async fn subscribers(&self) -> Result<u64> {
+        let (_, count): (String, u64) = send(&self.cache, cmd("PUBSUB").arg("NUMSUB").arg(CHANNEL)).await?;
+        Ok(count)
+    }
+
+    /// Takes a step. Returns `None` for one that is not taken.
+    async fn take(&self, at: Duration, step: Step) -> Result<Option<Report>> {
+        if let Step::Announce(name, starts_in) = step {
+            let starts_at = starts_in.map(|time| self.began + self.scaled(time));
+            let text = message(name, starts_at, self.scenario == Scenario::Replica);
+            let heard_by = send(&self.cache, cmd("PUBLISH").arg(CHANNEL).arg(text)).await?;
+            return Ok(Some(Report { at: now(), what: name, heard_by: Some(heard_by) }));
+        }
+        let what = match (step, &self.replica) {
+            _ if !self.acts => return Ok(None),
+            (Step::Leave(until), replica) => {
+                let server =
+                    if self.scenario == Scenario::Replica { replica.as_ref() } else { Some(&self.cache) };
+                let Some(server) = server else { return Ok(None) };
+                leave(server, self.scaled(until.saturating_sub(at))).await?;
+                "closed the connections"
+            }
+            (Step::Promote, Some(replica)) => {
+                switch(replica, &self.cache).await?;
+                "the replica is the primary"
+            }
+            (Step::Restore, Some(replica)) => {
+                switch(&self.cache, replica).await?;
+                "the replica is a replica again"
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Report { at: now(), what, heard_by: None }))
+    }
+}
+
+/// Lets a server be silent for some time. All that is connected then is closed: subscriptions, too.
+async fn leave(server: &Redis, time: Duration) -> Result<()> {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+    let mut connection = server.connect().await.map_err(failed)?;
+    for kind in ["pubsub", "normal"] {
+        let killed = cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind).take();
+        let _count: u64 = killed.query_async(&mut connection).await.map_err(failed)?;
+    }
+    let paused = cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").take();
+    paused.query_async(&mut connection).await.map_err(failed)
+}
+
+/// Makes one server the primary of the other.
+async fn switch(primary: &Redis, replica: &Redis) -> Result<()> {
+    let info = primary.client().get_connection_info();
+    let address = info.addr().to_string();
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
+    let password = info.redis_settings().password().unwrap_or_default();
+    send::<()>(primary, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+    send::<()>(replica, cmd("CONFIG").arg("SET").arg("masterauth").arg(password)).await?;
+    send(replica, cmd("REPLICAOF").arg(host).arg(port)).await
+}
+
+/// Sends a command on a connection of its own: the steps close those that there are.
+async fn send<T: FromRedisValue>(server: &Redis, command: &Cmd) -> Result<T> {
+    let mut connection = server.connect().await.map_err(failed)?;
+    command.query_async(&mut connection).await.map_err(failed)
+}
+
+fn failed(error: reprieve::redis::RedisError) -> Error {
+    Error::new(ErrorKind::Unavailable, "use the cache", reprieve::redis::describe(&error)).with_source(error)
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_millisecond(clock::unix_millis()).unwrap_or_default()
+}
+
+impl Report {
+    fn line(&self, at: Duration) -> String {
+        let heard = self.heard_by.map(|count| format!(", heard by {count}")).unwrap_or_default();
+        format!("{:>7}  {}{heard}\n", duration(at), self.what)
+    }
+}

@@ -1,0 +1,185 @@
+//! The calls of jobs on a cache that fails over, on real Redis servers.
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::ServerErrorKind;
+use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
+use reprieve_core::testing::dependency;
+use reprieve_redis::{CHANNEL, Cmd, Redis, Value, cmd, pipe};
+use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
+use tokio::time::Instant;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs a command beside the jobs.
+async fn run(server: &RedisServer, command: &[&str]) -> Value {
+    let mut connection = Redis::open(&server.url()).unwrap().connect().await.unwrap();
+    command[1..]
+        .iter()
+        .fold(&mut cmd(command[0]), |cmd, word| cmd.arg(word))
+        .query_async(&mut connection)
+        .await
+        .unwrap()
+}
+
+/// Publishes a notification when the worker listens.
+async fn announce(server: &RedisServer, what: &str, is_replica: bool) {
+    let message = format!("NotificationType|{what}|IsReplica|{is_replica}");
+    until("the worker listens", LIMIT, async || {
+        (run(server, &["PUBLISH", CHANNEL, &message]).await == Value::Int(1)).then_some(())
+    })
+    .await;
+}
+
+/// The server's number of the connection on which the jobs call.
+async fn connection(handle: &DependencyHandle) -> Result<i64, CallError<redis::RedisError>> {
+    Redis::of(handle).query(cmd("CLIENT").arg("ID")).await
+}
+
+async fn closed(handle: &DependencyHandle) {
+    until("the breaker is closed", LIMIT, async || (handle.state() == BreakerState::Closed).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn all_calls_share_a_connection_that_outlives_their_own_errors() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let ids = join_all((0..50).map(|_| connection(&handle))).await;
+    let first = ids[0].as_ref().copied().unwrap();
+    assert!(ids.iter().all(|id| *id == Ok(first)), "{ids:?}");
+
+    let cache = Redis::of(&handle);
+    let wrong = cache.query::<Value>(pipe().cmd("SET").arg("a").arg("b").cmd("INCR").arg("a")).await;
+    assert!(matches!(wrong, Err(CallError::Failed(_))), "{wrong:?}");
+    let wrong = cache.query::<Value>(&cmd("NONSENSE")).await;
+    assert!(matches!(wrong, Err(CallError::Failed(_))), "{wrong:?}");
+    assert_eq!(connection(&handle).await, Ok(first));
+    assert_eq!(handle.state(), BreakerState::Closed);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_node_that_is_no_primary_any_more_is_dropped() {
+    let (Some(server), Some(other)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    server.replicate(&other);
+    until("it is read-only", LIMIT, async || {
+        let refused = Redis::of(&handle).query::<Value>(cmd("SET").arg("a").arg(1)).await;
+        match refused {
+            Err(CallError::Failed(error)) => {
+                assert_eq!(error.kind(), redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "{error}");
+                Some(())
+            }
+            Err(CallError::Open) => panic!("no call has failed before"),
+            Ok(_) => None,
+        }
+    })
+    .await;
+    handle.opened().await;
+    assert_eq!(connection(&handle).await, Err(CallError::Open));
+    server.promote();
+    closed(&handle).await;
+    assert!(connection(&handle).await.unwrap() > first, "it is another connection");
+
+    // In a transaction, the first command that is refused gives up the rest.
+    server.replicate(&other);
+    until("a transaction is refused", LIMIT, async || {
+        let refused =
+            Redis::of(&handle).query::<Value>(pipe().atomic().cmd("SET").arg("a").arg(1)).await.err()?;
+        matches!(refused, CallError::Failed(ref error) if reprieve_redis::is_failure(error)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_costs_all_who_call_it_one_time_out() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    server.process.signal(UnixSignal::STOP);
+    let began = Instant::now();
+    let silent = join_all((0..50).map(|_| connection(&handle))).await;
+    assert!(silent.iter().all(Result::is_err), "{silent:?}");
+    // They connect, too, without an answer.
+    let silent = join_all((0..50).map(|_| connection(&handle))).await;
+    assert!(silent.iter().all(Result::is_err), "{silent:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    server.process.signal(UnixSignal::CONT);
+    closed(&handle).await;
+    assert!(connection(&handle).await.unwrap() > first, "it is another connection");
+}
+
+#[tokio::test]
+async fn a_change_of_topology_replaces_a_connection_that_works_within_five_seconds() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    announce(&server, "NodeMaintenanceScaleComplete", false).await;
+    handle.topology_changed(0).await;
+    until("there is another connection", Duration::from_secs(8), async || {
+        (connection(&handle).await.unwrap() != first).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_from_before_an_outage_is_not_used_after_it() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    announce(&server, "NodeMaintenanceStart", false).await;
+    handle.opened().await;
+    run(&server, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    announce(&server, "NodeMaintenanceFailoverComplete", false).await;
+    // Probes close it; nobody has called by the next change of the topology.
+    closed(&handle).await;
+    let known = handle.topology();
+    announce(&server, "NodeMaintenanceEnded", false).await;
+    handle.topology_changed(known).await;
+    assert!(connection(&handle).await.unwrap() > first, "it is another connection");
+}
+
+#[tokio::test]
+async fn those_who_read_a_replica_read_the_primary_while_that_is_in_maintenance_or_fails() {
+    let (Some(primary), Some(replica)) = (RedisServer::start(), RedisServer::start()) else { return };
+    replica.replicate(&primary);
+    let cache = Redis::open(&primary.url()).unwrap().with_replica(&replica.url()).unwrap();
+    let handle = dependency("cache", Arc::new(cache));
+    let read_at = async || -> String {
+        let command: Cmd = cmd("CONFIG").arg("GET").arg("port").take();
+        let (_, port): (String, String) = Redis::of(&handle).read(&command).await.unwrap();
+        port
+    };
+    let (of_primary, of_replica) = (primary.port().to_string(), replica.port().to_string());
+    assert_eq!(read_at().await, of_replica);
+
+    announce(&primary, "NodeMaintenanceStart", true).await;
+    until("the replica is avoided", LIMIT, async || handle.avoids_replicas().then_some(())).await;
+    assert_eq!((read_at().await, handle.state()), (of_primary.clone(), BreakerState::Closed));
+    announce(&primary, "NodeMaintenanceEnded", true).await;
+    until("the replica is back", LIMIT, async || (!handle.avoids_replicas()).then_some(())).await;
+    assert_eq!(read_at().await, of_replica);
+
+    replica.process.signal(UnixSignal::STOP);
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(read_at().await, of_primary);
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "only the first one waited: {:?}", began.elapsed());
+    assert_eq!(handle.state(), BreakerState::Closed, "the cache itself serves");
+    replica.process.signal(UnixSignal::CONT);
+}
+
+#[tokio::test]
+async fn the_password_is_in_no_error() {
+    let cache = Redis::open("redis://:hunter2@127.0.0.1:1").unwrap();
+    let handle = dependency("cache", Arc::new(cache));
+    assert!(connection(&handle).await.is_err());
+    handle.opened().await;
+    let shown = format!("{handle:?} {:?}", connection(&handle).await);
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
