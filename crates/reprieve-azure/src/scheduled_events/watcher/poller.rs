@@ -50,10 +50,7 @@ pub(super) struct Poller {
     client: Client,
     /// The polls that it shares with the other watchers of this VM.
     neighbours: Option<SharedPolls>,
-    /// Whether this watcher polls, and not another one for it.
-    polls: bool,
-    /// It is about to poll for the first time after another one.
-    takes_over: bool,
+    part: Part,
     /// When it last looked whether it is to poll.
     looked: Instant,
     shared: Arc<Mutex<WatchState>>,
@@ -64,6 +61,17 @@ pub(super) struct Poller {
     name_failures: LogThrottle,
     began: Instant,
     silence_logged: bool,
+}
+
+/// The part of a watcher among those of its VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It polls, for all or for itself.
+    Polls,
+    /// It is about to poll for the first time after another one.
+    TakesOver,
+    /// Another one polls for it.
+    Reads,
 }
 
 /// A finished request, with its result. A lane is an index of [`Poller::lanes`].
@@ -84,8 +92,7 @@ impl Poller {
         Self {
             lanes: Lanes::new(client.pinned(), began),
             neighbours: client.shared_polls(),
-            polls: true,
-            takes_over: false,
+            part: Part::Polls,
             looked: began,
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
@@ -107,7 +114,7 @@ impl Poller {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.look();
         loop {
-            let wakes_at = self.lanes.wakes_at(Instant::now()).filter(|_| self.polls);
+            let wakes_at = self.lanes.wakes_at(Instant::now()).filter(|_| self.polls());
             // All are cancel-safe: a tick or a finished request that is not taken now is taken the
             // next time.
             let finished = tokio::select! {
@@ -119,8 +126,9 @@ impl Poller {
                     continue;
                 }
                 _ = look.tick(), if self.neighbours.is_some() => {
-                    if self.look() {
-                        self.takes_over = true;
+                    let before = self.part;
+                    self.look();
+                    if before == Part::Reads && self.part == Part::TakesOver {
                         tick.reset_at(self.next_tick());
                     }
                     continue;
@@ -160,22 +168,28 @@ impl Poller {
         is_late
     }
 
-    /// Looks whether another watcher polls for this one, and what it got. Returns whether this one polls from
-    /// now on.
-    fn look(&mut self) -> bool {
-        let Some(neighbours) = &mut self.neighbours else { return false };
+    /// Looks whether another watcher polls for this one, and what it got.
+    fn look(&mut self) {
+        let Some(neighbours) = &mut self.neighbours else { return };
         let gap = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
         if gap > LATE_LOOK {
             // What it did not hear is no silence.
             self.lanes.slept(gap);
         }
-        let polled = std::mem::replace(&mut self.polls, neighbours.look());
+        self.part = match (neighbours.look(), self.part) {
+            (true, Part::Reads) => Part::TakesOver,
+            (true, part) => part,
+            (false, _) => Part::Reads,
+        };
         for News { version, sent, answered } in neighbours.news() {
             let Some(lane) = self.lanes.of(version) else { continue };
             self.lanes.lane(lane).polled_by_another(sent);
             self.finished(lane, None, read_answer(version, sent, answered));
         }
-        self.polls && !polled
+    }
+
+    fn polls(&self) -> bool {
+        self.part != Part::Reads
     }
 
     /// When a watcher polls first that has taken the polls over: at once, or a second after the last ones, which
@@ -187,10 +201,10 @@ impl Poller {
 
     fn tick(&mut self) {
         let now = Instant::now();
-        if self.polls {
+        if self.polls() {
             let due = self.lanes.tick(now);
             self.poll_all(due, now);
-            if std::mem::take(&mut self.takes_over) {
+            if std::mem::replace(&mut self.part, Part::Polls) == Part::TakesOver {
                 // Nobody has polled for a while, and the versions that answered may not answer now.
                 let urgent = self.lanes.urgent(now);
                 self.poll_all(urgent, now);
@@ -261,7 +275,7 @@ impl Poller {
             shared.failures.count(failure.kind);
         }
         self.publish_versions();
-        if self.polls {
+        if self.polls() {
             let urgent = self.lanes.urgent(now);
             self.poll_all(urgent, now);
         }
