@@ -117,11 +117,18 @@ impl Redis {
         taken.filter(|connection| !self.primary.endpoint.has_newer(connection.expires))
     }
 
+    /// Writes the probe's key: on the connection of the last probe if that works, which the server may have closed
+    /// meanwhile, or else on a new one.
     async fn write(&self) -> Result<(), RedisError> {
-        let mut connection = match self.take() {
-            Some(connection) => connection,
-            None => self.primary.endpoint.connect().await?,
-        };
+        if let Some(kept) = self.take()
+            && self.write_on(kept).await.is_ok()
+        {
+            return Ok(());
+        }
+        self.write_on(self.primary.endpoint.connect().await?).await
+    }
+
+    async fn write_on(&self, mut connection: Connection) -> Result<(), RedisError> {
         let mut set = redis::cmd("SET");
         set.arg("reprieve:probe").arg(1).arg("EX").arg(KEPT_S);
         let _written: Value = set.query_async(&mut connection.calls).await?;

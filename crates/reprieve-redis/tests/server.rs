@@ -55,6 +55,15 @@ async fn notifications_are_heard_again_after_the_failover_that_cuts_the_subscrip
 }
 
 #[tokio::test]
+async fn a_connection_that_the_server_closed_since_the_last_probe_is_no_failure() {
+    let Some(server) = RedisServer::start() else { return };
+    let cache = Redis::open(&server.url()).unwrap();
+    assert_eq!(cache.probe().await, Ok(()));
+    run(&server, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    assert_eq!(cache.probe().await, Ok(()));
+}
+
+#[tokio::test]
 async fn a_probe_wants_a_primary_that_answers() {
     let Some(server) = RedisServer::start() else { return };
     let cache = Redis::open(&server.url()).unwrap();
