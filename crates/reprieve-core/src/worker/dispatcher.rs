@@ -192,9 +192,10 @@ impl Dispatcher {
         if report.too_long {
             self.receiver.rest();
         }
-        match report.over_limit {
-            Some(pause) => self.receiver.note_return(pause),
-            None => self.receiver.note_taken(),
+        if report.over_limit {
+            self.receiver.note_return();
+        } else {
+            self.receiver.note_taken();
         }
         self.drains.note(&report);
     }

@@ -8,7 +8,7 @@ use futures_util::future::select_all;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, Limits, RETURNS, SEEN_AGAIN};
+use super::limits::{Backlog, Limits, SEEN_AGAIN, SEEN_AGAIN_MOST};
 use super::measure::Recent;
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
@@ -185,14 +185,13 @@ impl Kind {
         self.limits.per_worker.into_iter().chain(in_fleet).chain(needed).min()
     }
 
-    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end, but
-    /// no more than half of those that may go back.
+    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end.
     pub(super) fn seen_again(&self) -> f64 {
         let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ends = most as f64 / run.as_secs_f64().max(0.001);
-        (2.0 * ends).clamp(SEEN_AGAIN, f64::from(RETURNS) / 2.0)
+        (2.0 * ends).clamp(SEEN_AGAIN, SEEN_AGAIN_MOST)
     }
 }
 

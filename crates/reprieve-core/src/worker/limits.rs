@@ -20,13 +20,13 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// becomes free is soon taken.
 pub(super) const SEEN_AGAIN: f64 = 5.0;
 
-/// How many messages over a limit that were delivered before a worker returns in a second at most. It costs a
-/// request each.
-pub(super) const RETURNS: u32 = 30;
+/// How many messages over a limit a worker wants to see again in a second at most.
+pub(super) const SEEN_AGAIN_MOST: f64 = 15.0;
 
-/// The same of messages that are delivered for the first time: more, because there is only one such request for
-/// each job, however long it waits, and all that lies behind them waits for it.
-const FIRST_RETURNS: u32 = 300;
+/// How many messages over a limit a worker returns in a second at most. It costs a request each. Few of them come
+/// back in a second, because they are deferred for long; the others are new to it, and all that lies behind them
+/// waits for this.
+const RETURNS: u32 = 300;
 
 /// The mean time for which messages over a limit are deferred, unless more than [`SEEN_AGAIN_MAX`] would
 /// return in a second then.
@@ -44,11 +44,10 @@ const DEFER_MAX: Duration = Duration::from_hours(24);
 /// [`WorkerBuilder::limits`](super::WorkerBuilder::limits).
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
-/// at least five seconds, and longer the more of them were deferred, so that a worker returns no more than 30
-/// in a second, whatever the backlog, and one for each message that it does not return; of those that no worker
-/// has received before, 300, so that other kinds behind them are reached. It costs the job no attempt. A limited
-/// kind with a large backlog is better off in a queue of its own: a worker that has only kinds at their limits
-/// receives nothing.
+/// at least five seconds, and longer the more of them were deferred, so that about eight come back in a second,
+/// whatever the backlog. A worker returns no more than 300 in a second, and one for each message that it does not
+/// return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
+/// worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -133,12 +132,6 @@ impl Limits {
 /// How long the worker receives nothing for each message over a limit that it returned, so that it returns
 /// no more than it should.
 pub(super) const PAUSE_AFTER_RETURN: Duration = Duration::from_secs(1).checked_div(RETURNS).unwrap();
-const PAUSE_AFTER_FIRST: Duration = Duration::from_secs(1).checked_div(FIRST_RETURNS).unwrap();
-
-/// The same for a message of this dequeue count.
-pub(super) const fn pause_after_return(dequeue_count: u32) -> Duration {
-    if dequeue_count <= 1 { PAUSE_AFTER_FIRST } else { PAUSE_AFTER_RETURN }
-}
 
 /// The messages of one kind that this worker has deferred because of a limit and that have not returned,
 /// by when they do.

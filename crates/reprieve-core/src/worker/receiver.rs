@@ -41,6 +41,9 @@ pub(super) const RELEASES_AT_ONCE: usize = 64;
 /// The assumed time of a release until one has been measured: that of a slow storage service.
 const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 
+/// The weight of one message in the share of those over a limit: about the last 16 count.
+const SHARE_OF_ONE: f64 = 1.0 / 16.0;
+
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 const AHEAD: Duration = Duration::from_secs(1);
 
@@ -60,6 +63,8 @@ pub(super) struct Receiver {
     leases_end: Instant,
     /// The worker receives nothing until then, because the last job was too long for this machine.
     rests_until: Option<Instant>,
+    /// The share of messages over a limit among the last ones.
+    returned_share: f64,
     /// Until when the messages over a limit count that were returned, one after the other.
     returned_until: Instant,
     /// When the loop last asked for room. It runs every second, so a long gap is a freeze.
@@ -96,6 +101,7 @@ impl Receiver {
             failed: false,
             leases_end: Instant::now(),
             rests_until: None,
+            returned_share: 0.0,
             returned_until: Instant::now(),
             asked_at: Instant::now(),
             thawed: false,
@@ -140,9 +146,10 @@ impl Receiver {
     }
 
     /// Counts a message over a limit that was returned. No more than a batch of them is returned at once, and
-    /// over time no more than one for each `pause` and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
-    pub(super) fn note_return(&mut self, pause: Duration) {
-        self.returned_until = self.returned_until.max(Instant::now()) + pause;
+    /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
+    pub(super) fn note_return(&mut self) {
+        self.returned_until = self.returned_until.max(Instant::now()) + PAUSE_AFTER_RETURN;
+        self.note_share(1.0);
         if self.rests_until() > Instant::now() {
             self.arrival = None;
         }
@@ -150,8 +157,13 @@ impl Receiver {
 
     /// Counts a message that was not over a limit.
     pub(super) fn note_taken(&mut self) {
+        self.note_share(0.0);
         self.returned_until =
             self.returned_until.checked_sub(PAUSE_AFTER_RETURN).unwrap_or(self.returned_until);
+    }
+
+    fn note_share(&mut self, is_returned: f64) {
+        self.returned_share += (is_returned - self.returned_share) * SHARE_OF_ONE;
     }
 
     /// Returns until when the worker receives nothing.
@@ -197,6 +209,7 @@ impl Receiver {
             budget: shared.settings.budget,
             release: shared.settlements.p95(),
             run: shared.runs.mean(),
+            returned_share: self.returned_share,
         }
     }
 
@@ -296,6 +309,8 @@ struct Capacity {
     release: Option<Duration>,
     /// The mean run time of jobs; `None` before the first has ended.
     run: Option<Duration>,
+    /// The share of messages that go back because of a limit, from 0 to 1.
+    returned_share: f64,
 }
 
 impl Capacity {
@@ -325,7 +340,21 @@ impl Capacity {
     /// receive each.
     fn room(&self, held: usize) -> usize {
         let room = self.most().saturating_sub(held);
-        if held >= self.concurrency && room < self.batch / 2 { 0 } else { room.min(self.batch) }
+        if held >= self.concurrency && room < self.batch / 2 {
+            0
+        } else {
+            self.with_returned(room).min(self.batch)
+        }
+    }
+
+    /// Returns how many messages to receive so that about `room` are left when those over a limit went back: few
+    /// slots would otherwise receive them one by one, and other kinds behind them wait for all these receives.
+    fn with_returned(&self, room: usize) -> usize {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let all = room as f64 / (1.0 - self.returned_share).max(0.01);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least zero")]
+        let all = all as usize;
+        all.max(room)
     }
 }
 
@@ -380,7 +409,16 @@ mod tests {
 
     fn capacity(concurrency: usize) -> Capacity {
         let budget = Duration::from_secs(10);
-        Capacity { concurrency, open: usize::MAX, slow: 0, batch: 32, budget, release: None, run: None }
+        Capacity {
+            concurrency,
+            open: usize::MAX,
+            slow: 0,
+            batch: 32,
+            budget,
+            release: None,
+            run: None,
+            returned_share: 0.0,
+        }
     }
 
     #[test]

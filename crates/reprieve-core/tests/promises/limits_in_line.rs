@@ -1,14 +1,16 @@
 //! A kind at its limit behind the backlog of another one in the same queue, and in front of it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ports::Store;
 use reprieve_core::worker::{Limits, Settings, Worker};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{ready, secs, settings, start_built};
+use crate::support::{Running, ms, ready, secs, settings, start_built};
 
 /// Five minutes of work for eight slots.
 const BACKLOG: usize = 1_200;
@@ -98,14 +100,30 @@ fn one_in_fleet() -> Limits {
     Limits { in_fleet: Some(1), ..Limits::default() }
 }
 
+/// A worker of so many slots whose calls to the store take this long.
+fn start_slow(
+    store: &Store,
+    begun: &Arc<Mutex<Vec<(u64, Instant)>>>,
+    slots: usize,
+    call: Duration,
+) -> Running {
+    let (slow, faults) = Faults::wrap(store.clone());
+    for op in Op::ALL {
+        faults.every_call(op, Fault::Delay(call));
+    }
+    let worker = Worker::builder(slow).settings(Settings { concurrency: slots, ..settings() });
+    let worker = worker.job(Noted(Arc::clone(begun))).job(One(Arc::default()));
+    start_built(worker.limits::<One>(one_in_fleet()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_kind_is_not_held_up_where_more_jobs_of_a_limited_kind_arrive_than_may_run() {
-    for (per_second, seconds) in [(25, 300), (100, 60)] {
+    for (per_second, seconds, slots, call) in
+        [(25, 200, 8, ms(0)), (100, 60, 8, ms(10)), (50, 120, 2, ms(10))]
+    {
         let (store, begun) = (memory::store(), Arc::<Mutex<Vec<_>>>::default());
         let producer = Producer::new(store.clone());
-        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
-        let worker = worker.job(Noted(Arc::clone(&begun))).job(One(Arc::default()));
-        let _worker = start_built(worker.limits::<One>(one_in_fleet()));
+        let _worker = start_slow(&store, &begun, slots, call);
         let start = Instant::now();
         for second in 0..seconds {
             let limited = (0..per_second).map(|n| NewJob::of::<One>(&n).unwrap());
@@ -115,31 +133,35 @@ async fn another_kind_is_not_held_up_where_more_jobs_of_a_limited_kind_arrive_th
         }
         sleep(secs(15)).await;
         let begun = begun.lock().unwrap();
-        let latest = begun
-            .iter()
-            .map(|(second, at)| at.saturating_duration_since(start + secs(*second)))
-            .max()
-            .unwrap();
-        println!("{per_second} a second: {} of {seconds} began, the latest {latest:?} late", begun.len());
+        let late = |(second, at): &(u64, Instant)| at.saturating_duration_since(start + secs(*second));
+        let latest = begun.iter().map(late).max().unwrap();
+        println!("{per_second} a second, {slots} slots: {} of {seconds} began, {latest:?} late", begun.len());
         assert!(begun.len() as u64 == seconds && latest < secs(15), "{} began, {latest:?}", begun.len());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_kind_is_reached_behind_a_large_backlog_of_a_limited_one_at_a_bounded_number_of_returns() {
-    const IN_FRONT: u32 = 10_000;
-    let (store, begun) = (memory::store(), Arc::<Mutex<Vec<_>>>::default());
-    let producer = Producer::new(store.clone());
-    producer.enqueue((0..IN_FRONT).map(|n| NewJob::of::<One>(&n).unwrap()).collect()).await.unwrap();
-    producer.enqueue(vec![NewJob::of::<Noted>(&0).unwrap()]).await.unwrap();
-    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
-    let worker = worker.job(Noted(Arc::clone(&begun))).job(One(Arc::default()));
-    let _worker = start_built(worker.limits::<One>(one_in_fleet()));
-    let start = Instant::now();
-    while begun.lock().unwrap().is_empty() {
-        assert!(start.elapsed() < secs(90), "{} are ready", ready(&store).await);
-        sleep(secs(1)).await;
+    for (in_front, received_before, slots, call) in
+        [(6_000, false, 8, ms(0)), (3_000, false, 2, ms(10)), (3_000, true, 8, ms(10))]
+    {
+        let (store, begun) = (memory::store(), Arc::<Mutex<Vec<_>>>::default());
+        let producer = Producer::new(store.clone());
+        producer.enqueue((0..in_front).map(|n| NewJob::of::<One>(&n).unwrap()).collect()).await.unwrap();
+        if received_before {
+            // By a worker that is gone.
+            while !store.queue.receive(32, secs(1)).await.unwrap().is_empty() {}
+            sleep(secs(2)).await;
+        }
+        producer.enqueue(vec![NewJob::of::<Noted>(&0).unwrap()]).await.unwrap();
+        let _worker = start_slow(&store, &begun, slots, call);
+        let start = Instant::now();
+        while begun.lock().unwrap().is_empty() {
+            assert!(start.elapsed() < secs(60), "{slots} slots: {} are ready", ready(&store).await);
+            sleep(secs(1)).await;
+        }
+        println!("{in_front} in front, {slots} slots: {:?}", start.elapsed());
+        // 300 a second at the most, and as many at once.
+        assert!(start.elapsed() > secs(u64::from(in_front) / 300 - 2), "{:?}", start.elapsed());
     }
-    // 300 a second at the most, and as many at once.
-    assert!(start.elapsed() > secs(u64::from(IN_FRONT) / 300 - 2), "{:?}", start.elapsed());
 }

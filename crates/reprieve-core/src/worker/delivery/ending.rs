@@ -28,7 +28,6 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
-use crate::worker::limits::pause_after_return;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -433,7 +432,7 @@ impl Guardian {
         // This worker knows the kind.
         assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
         let kind = Arc::clone(&assignment.kind);
-        let over_limit = (assignment.steps() == 0).then(|| pause_after_return(assignment.run.delivery));
+        let over_limit = assignment.steps() == 0;
         let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, why, delay).await;
         kind.note_deferral();
         DeliveryReport { over_limit, ..report }

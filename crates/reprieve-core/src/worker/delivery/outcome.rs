@@ -112,8 +112,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
     pub(in crate::worker) too_long: bool,
-    /// The message went back because of a limit of its kind: how long nothing is received for that.
-    pub(in crate::worker) over_limit: Option<Duration>,
+    /// The message went back because of a limit of its kind.
+    pub(in crate::worker) over_limit: bool,
     /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
@@ -161,7 +161,7 @@ impl DeliveryReport {
             task: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
-            over_limit: None,
+            over_limit: false,
             epilogue: None,
         }
     }
