@@ -58,6 +58,8 @@ pub(super) struct Waits {
     idle: AtomicU64,
     /// A real wait ended after the clock had advanced, so timers may have fired early.
     was_late: AtomicBool,
+    /// How often a step began, ended, saved, or went on after a wait.
+    moves: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -110,12 +112,22 @@ pub(super) enum Going {
 impl Waits {
     /// With how long the clock stands still at an unknown wait that several things can end.
     pub(super) fn new(real_wait: Duration) -> Self {
-        Self { known: Mutex::default(), real_wait, idle: AtomicU64::new(0), was_late: AtomicBool::new(false) }
+        let (idle, moves) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { known: Mutex::default(), real_wait, idle, was_late: AtomicBool::new(false), moves }
     }
 
     /// To be called when the runtime becomes idle.
     pub(super) fn note_idle(&self) {
         self.idle.fetch_add(1, Relaxed);
+    }
+
+    /// A number that grows while steps move. One that yields for ever does not.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Relaxed)
+    }
+
+    fn note_move(&self) {
+        self.moves.fetch_add(1, Relaxed);
     }
 
     /// Whether a real wait ended after the clock had advanced, since the last call.
@@ -137,10 +149,12 @@ impl Waits {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
+        self.note_move();
         loop {
             if !has_saved {
                 woken.is.store(false, SeqCst);
                 if let Poll::Ready(ended) = step.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    self.note_move();
                     return Some(ended);
                 }
             }
@@ -159,6 +173,7 @@ impl Waits {
             }
             if is_saving() {
                 Woken::wake(&woken).await;
+                self.note_move();
                 has_saved = true;
                 continue;
             }
@@ -171,6 +186,7 @@ impl Waits {
             // Whatever can wake the step has a clone of its waker; two are here.
             let has_several = Arc::strong_count(&woken) > 3;
             self.wait(Wait { kind, state, number: waits, has_several }, &woken).await;
+            self.note_move();
         }
     }
 

@@ -24,15 +24,15 @@ pub struct Difference {
     finding: Box<Finding>,
 }
 
-/// What to look for when a disturbed job does not end.
-const UNFINISHED: &str = "Does a step hold a lock or a permit over an await, which a step on another worker waits for? \
-                          Each process has its own: see `Harness::with`. Or does a thread wait for its step? It holds the \
-                          clock.";
+/// What to look for when a job does not end.
+const UNFINISHED: &str = "What does the step wait for? A lock or a permit that a step on another worker holds over an await: \
+                          each process has its own, see `Harness::with`. A message or a task that nothing ends. A thread \
+                          that waits for its step: it holds the clock. Or it only takes longer: see `Harness::patience`.";
 
 /// What differs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Finding {
-    /// The disturbed job did not end.
+    /// The job did not end.
     pub(super) is_unfinished: bool,
     pub(super) what: String,
     pub(super) expected: String,
@@ -89,9 +89,9 @@ impl fmt::Display for Difference {
         write!(f, "the job {:?}, {}: {what} differs", self.kind, self.disturbance())?;
         write!(f, "\n  expected: {expected}\n  seen:     {seen}")?;
         match self.steps {
+            _ if self.finding.is_unfinished => write!(f, "\n{UNFINISHED}"),
             // A run that can't be compared needs no advice.
             None => Ok(()),
-            Some(_) if self.finding.is_unfinished => write!(f, "\n{UNFINISHED}"),
             Some(_) => write!(f, "\n{}", self.disturbance.advice()),
         }
     }

@@ -87,6 +87,7 @@ pub struct Harness<'a, J> {
     seed: u64,
     within: Duration,
     real_wait: Duration,
+    patience: Duration,
 }
 
 impl<'a, J: Job> Harness<'a, J> {
@@ -117,6 +118,7 @@ impl<'a, J: Job> Harness<'a, J> {
             seed: 0,
             within: Duration::from_hours(30 * 24),
             real_wait: REAL_WAIT,
+            patience: Duration::from_mins(1),
         }
     }
 
@@ -229,6 +231,15 @@ impl<'a, J: Job> Harness<'a, J> {
         self
     }
 
+    /// Sets for how long, in real time, no step may begin, end, save, or go on after a wait. A run that stands still
+    /// for longer is given up, such as one in which a step waits for what nothing ends. A long
+    /// [`compute`](crate::JobContext::compute), a slow answer, or a long sleep may need more. After half
+    /// as long again the process ends, if a step blocks the thread of the test. Default: a minute.
+    pub const fn patience(mut self, longest: Duration) -> Self {
+        self.patience = longest;
+        self
+    }
+
     /// Runs the job, and returns what was done.
     ///
     /// # Panics
@@ -275,7 +286,7 @@ impl<'a, J: Job> Harness<'a, J> {
                 what: "how it ends".to_owned(),
                 expected: End::Done.to_string(),
                 seen: undisturbed.end.to_string(),
-                ..Finding::default()
+                is_unfinished: matches!(undisturbed.end, End::Unfinished(_)),
             };
             return Err(Difference::new(J::KIND, Disturbance::None, None, finding));
         }
@@ -315,7 +326,7 @@ impl<'a> Check<'a> {
     fn new<J: Job>(harness: Harness<'a, J>) -> Result<Self, Difference> {
         let unable = |why| unable(J::KIND, Disturbance::None, why);
         let Harness { job, also, worker, args, inputs, before, observers, .. } = harness;
-        let Harness { seed, within, real_wait, .. } = harness;
+        let Harness { seed, within, real_wait, patience, .. } = harness;
         let args = args.map_err(|why| unable(format!("the arguments: {why}")))?;
         let name = |(name, bytes)| Ok((BlobName::parse(name)?, bytes));
         let inputs: crate::error::Result<_> = inputs.into_iter().map(name).collect();
@@ -335,6 +346,7 @@ impl<'a> Check<'a> {
             seed,
             within,
             waits: Arc::new(Waits::new(real_wait)),
+            patience,
         };
         Ok(Self { stage, before, observers })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -44,9 +45,6 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 /// The longest pause between two looks at the queue.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// How long, in real time, no step may begin or end.
-const STILL_MAX: Duration = Duration::from_mins(1);
-
 /// The most steps of a run.
 const STEPS_MAX: u64 = 1_000_000;
 
@@ -69,6 +67,8 @@ pub(super) struct Stage<'a> {
     /// The longest that a run may take, in simulated time.
     pub(super) within: Duration,
     pub(super) waits: Arc<Waits>,
+    /// How long a run may stand still, in real time.
+    pub(super) patience: Duration,
 }
 
 /// How a run ended.
@@ -176,30 +176,52 @@ impl Machine {
     }
 }
 
-/// Ticks each second of real time, by a thread of its own, until it is dropped.
+/// Ticks each second of real time, by a thread of its own, until it is dropped. Ends the process if nobody takes a
+/// tick for half as long again as `patience`: a step has blocked the thread that runs the test, so nothing else can
+/// report it.
 struct RealTicks {
     ticked: Arc<Notify>,
+    taken: Arc<AtomicU64>,
     _until: mpsc::Sender<()>,
 }
 
 impl RealTicks {
-    fn start() -> Self {
+    fn start(kind: &'static str, patience: Duration) -> Self {
         let (until, ended) = mpsc::channel::<()>();
-        let ticked = Arc::new(Notify::new());
-        let of_thread = Arc::clone(&ticked);
+        let (ticked, taken) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+        let (of_thread, seen) = (Arc::clone(&ticked), Arc::clone(&taken));
         let ticking = move || {
+            let (mut last, mut since) = (0, real_now());
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 of_thread.notify_one();
+                let taken = seen.load(Relaxed);
+                if taken != last {
+                    (last, since) = (taken, real_now());
+                } else if since.elapsed() > patience * 3 / 2 {
+                    end_blocked(kind, since.elapsed());
+                }
             }
         };
         // Without the thread a run that stands still is not given up.
         drop(thread::Builder::new().name("reprieve-ticks".to_owned()).spawn(ticking));
-        Self { ticked, _until: until }
+        Self { ticked, taken, _until: until }
     }
 
     async fn next(&self) {
         self.ticked.notified().await;
+        self.taken.fetch_add(1, Relaxed);
     }
+}
+
+#[expect(clippy::print_stderr, clippy::exit, reason = "the thread of the test is blocked for ever")]
+fn end_blocked(kind: &str, blocked: Duration) -> ! {
+    let seconds = blocked.as_secs();
+    eprintln!(
+        "the job {kind:?}: a step has blocked its thread for {seconds} s, so the test can't go on. It waits for a lock, a \
+         channel or a thread of the standard library, which a step on another worker may hold over an await: each \
+         process has its own, see `Harness::with`. Or it computes: see `Harness::patience`."
+    );
+    std::process::exit(101)
 }
 
 /// A run that is under way.
@@ -243,7 +265,7 @@ pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<
     let unfinished = tokio::select! {
         biased;
         unfinished = playing => unfinished?,
-        why = run.stalled() => Some(why),
+        why = run.stalled(stage) => Some(why),
     };
     run.look(&job, unfinished).await
 }
@@ -265,19 +287,19 @@ impl Run {
         Ok(ended.err())
     }
 
-    /// Completes with the reason when no step has begun or ended for [`STILL_MAX`] of real time. The clock may
-    /// stand still meanwhile.
-    async fn stalled(&self) -> String {
-        let ticks = RealTicks::start();
-        let (mut progress, mut moved) = (self.story.progress.subscribe(), real_now());
-        while moved.elapsed() < STILL_MAX {
-            tokio::select! {
-                () = ticks.next() => {}
-                () = progress.changed() => moved = real_now(),
+    /// Completes with the reason when no step has moved for long in real time. The clock may stand still meanwhile,
+    /// or run.
+    async fn stalled(&self, stage: &Stage<'_>) -> String {
+        let ticks = RealTicks::start(stage.kind, stage.patience);
+        let (mut moves, mut last) = (stage.waits.moves(), real_now());
+        while last.elapsed() < stage.patience {
+            ticks.next().await;
+            if std::mem::replace(&mut moves, stage.waits.moves()) != moves {
+                last = real_now();
             }
         }
-        let steps = progress.get().began;
-        format!("no step began or ended for {STILL_MAX:?} of real time, after {steps} steps")
+        let steps = self.story.progress.get().began;
+        format!("no step moved for {:?} of real time, after {steps} steps", stage.patience)
     }
 
     /// Runs the job on two workers whose calls to the store fail.

@@ -447,8 +447,9 @@ fn a_run_that_stands_still_is_given_up_in_real_time() {
             })
         },
     );
-    let difference = found(Harness::new(job).frozen());
-    assert!(difference.seen().contains("no step began or ended for 60s of real time"), "{difference}");
+    let difference = found(Harness::new(job).frozen().patience(Duration::from_secs(3)));
+    assert!(difference.to_string().contains("no step moved for 3s of real time"), "{difference}");
+    assert!(difference.to_string().contains("A thread that waits for its step"), "{difference}");
 }
 
 /// A permit that all workers of the run share, and that the frozen step holds.
@@ -468,7 +469,10 @@ fn a_disturbed_job_that_does_not_end_gets_its_own_advice() {
     );
     let difference = found(Harness::new(job).within(Duration::from_secs(600)).frozen());
     assert!(difference.seen().starts_with("not done: "), "{difference}");
-    assert!(difference.to_string().contains("Does a step hold a lock or a permit"), "{difference}");
+    assert!(
+        difference.to_string().contains("A lock or a permit that a step on another worker holds"),
+        "{difference}"
+    );
 }
 
 #[test]
@@ -476,4 +480,41 @@ fn what_is_observed_may_have_any_number_of_digits() {
     let job: Steps<(), (), ()> = Steps::new(|| (), |_, (), ()| Box::pin(async { Ok(Step::Done(())) }));
     let report = Harness::new(job).observe(|_| u128::MAX).killed_at_every_step().check();
     assert_eq!(report.steps(), 1);
+}
+
+#[test]
+#[ignore = "ends its process, for the test below"]
+fn a_step_blocks_the_thread_of_the_test() {
+    let connections = Arc::new(std::sync::Mutex::new(()));
+    let job: Steps<(), (), ()> = Steps::new(
+        || (),
+        move |_, (), ()| {
+            let connections = Arc::clone(&connections);
+            Box::pin(async move {
+                // A pool of one connection, which a thread keeps.
+                let (held, is_held) = std::sync::mpsc::channel();
+                let pool = Arc::clone(&connections);
+                std::thread::spawn(move || {
+                    let connection = pool.lock().unwrap();
+                    held.send(()).unwrap();
+                    std::thread::park();
+                    drop(connection);
+                });
+                is_held.recv().map_err(JobError::fatal)?;
+                drop(connections.lock().unwrap());
+                Ok(Step::Done(()))
+            })
+        },
+    );
+    Harness::new(job).patience(Duration::from_secs(2)).check();
+}
+
+#[test]
+fn a_step_that_blocks_the_thread_of_the_test_for_ever_ends_the_process_with_a_line() {
+    let this = std::env::current_exe().unwrap();
+    let blocked = ["found::a_step_blocks_the_thread_of_the_test", "--exact", "--ignored", "--nocapture"];
+    let ended = std::process::Command::new(this).args(blocked).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(101), "{said}");
+    assert!(said.contains("a step has blocked its thread for"), "{said}");
 }

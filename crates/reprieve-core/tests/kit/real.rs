@@ -123,3 +123,23 @@ fn a_blocking_task_holds_the_clock() {
         Box::pin(async { tokio::task::spawn_blocking(|| sleep_really(SLOW)).await.map_err(io::Error::other) })
     });
 }
+
+/// Its one step takes longer than a run may stand still, and moves meanwhile.
+#[test]
+fn a_long_step_that_saves_and_waits_is_not_given_up() {
+    let job: Steps<(), u32, ()> = Steps::new(
+        || 0,
+        |cx, (), mut at| {
+            Box::pin(async move {
+                while at < 8 {
+                    cx.compute(|| sleep_really(Duration::from_millis(300))).await;
+                    at += 1;
+                    cx.save::<Steps<(), u32, ()>>(&at).await?;
+                    sleep(Duration::from_hours(1)).await;
+                }
+                Ok(Step::Done(()))
+            })
+        },
+    );
+    Harness::new(job).patience(Duration::from_secs(2)).points(1).killed_at_every_step().check();
+}
