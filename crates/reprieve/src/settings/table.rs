@@ -404,29 +404,31 @@ const OTHERS_BEGIN: [&str; 3] = ["REPRIEVE_EVENT", "REPRIEVE_PACKAGE", "REPRIEVE
 /// Returns a sentence for each variable that looks like a setting and is none: a misspelt one would
 /// have no effect.
 pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let all: Vec<_> = names.filter(|name| name.starts_with("REPRIEVE_")).collect();
     let is_known = |name: &str| {
         keys().chain([CONFIG.key]).any(|key| variable(key) == name)
             || OTHERS.contains(&name)
             || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin))
-            || is_of_kubernetes(name)
+            || is_of_kubernetes(name, &all)
     };
-    let unknown = names.filter(|name| name.starts_with("REPRIEVE_") && !is_known(name));
-    let sentence = |name: String| {
-        let nearest = nearest(&name, keys().chain([CONFIG.key]).map(variable));
+    let unknown = all.iter().filter(|name| !is_known(name));
+    let sentence = |name: &String| {
+        let nearest = nearest(name, keys().chain([CONFIG.key]).map(variable));
         format!("{name}: there is no such setting; did you mean {nearest}?")
     };
     unknown.map(sentence).collect()
 }
 
-/// Whether Kubernetes may have set the variable, because a service of the namespace has a name that begins with
-/// `reprieve`.
+/// Whether Kubernetes has set the variable among `all`, because a service of the namespace has a name that begins with
+/// `reprieve`. Each has its host beside its ports.
 /// <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>
-fn is_of_kubernetes(name: &str) -> bool {
-    let of_port = ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol));
-    name.ends_with("_SERVICE_HOST")
-        || name.contains("_SERVICE_PORT")
-        || name.ends_with("_PORT")
-        || name.contains("_PORT_") && of_port
+fn is_of_kubernetes(name: &str, all: &[String]) -> bool {
+    let services = all.iter().filter_map(|it| it.strip_suffix("_SERVICE_HOST"));
+    services.filter_map(|service| name.strip_prefix(service)).any(|rest| {
+        matches!(rest, "_SERVICE_HOST" | "_SERVICE_PORT" | "_PORT")
+            || rest.starts_with("_SERVICE_PORT_")
+            || rest.starts_with("_PORT_")
+    })
 }
 
 /// Returns the candidate that is most like `name`.

@@ -165,6 +165,7 @@ fn a_misspelt_variable_is_named_with_the_nearest_setting() {
 fn variables_of_a_service_in_kubernetes_are_no_settings() {
     let of_service = [
         "REPRIEVE_SERVICE_HOST",
+        "REPRIEVE_PORT",
         "REPRIEVE_WORKER_SERVICE_HOST",
         "REPRIEVE_WORKER_SERVICE_PORT",
         "REPRIEVE_WORKER_SERVICE_PORT_METRICS",
@@ -174,6 +175,11 @@ fn variables_of_a_service_in_kubernetes_are_no_settings() {
         "REPRIEVE_WORKER_PORT_9090_TCP_PROTO",
     ];
     assert_eq!(super::table::unknown_variables(of_service.iter().map(ToString::to_string)), [""; 0]);
+    for misspelt in ["REPRIEVE_LISTEN_PORT", "REPRIEVE_WORKER_SERVICE_PORTION", "REPRIEVE_STATE_DIR_PORT"] {
+        let all = of_service.iter().chain([&misspelt]).map(ToString::to_string);
+        let found = super::table::unknown_variables(all);
+        assert!(found.len() == 1 && found[0].starts_with(misspelt), "{found:?}");
+    }
 }
 
 /// Whoever follows `infra/README.md` has them in the environment, and so has whoever takes azd's.
