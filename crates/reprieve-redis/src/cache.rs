@@ -16,11 +16,15 @@ use crate::identity::Identity;
 use crate::node::Node;
 use crate::watch::MaintenanceWatch;
 
+/// With these a primary refuses writes: it is full, its disk is, or it has too few replicas.
+const NO_WRITES: [&str; 3] = ["OOM", "MISCONF", "NOREPLICAS"];
+
 /// How long the probe's key is kept, in seconds.
 const KEPT_S: u64 = 60;
 
 /// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
-/// that does not know yet that it was promoted, a full cache and a wrong password are away.
+/// that does not know yet that it was promoted, and a wrong password, are away. A full cache that refuses writes is not:
+/// it answers reads.
 pub struct Redis {
     primary: Node,
     replica: Option<Node>,
@@ -143,6 +147,8 @@ impl Dependency for Redis {
         // How long a first token takes is no fault of the cache.
         self.primary.endpoint.sign_in().await?;
         match timeout(3 * ANSWER_WITHIN, self.write()).await {
+            // It is the primary, and reads go on.
+            Ok(Err(error)) if error.code().is_some_and(|code| NO_WRITES.contains(&code)) => Ok(()),
             Ok(written) => written.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
         }

@@ -20,6 +20,9 @@ use crate::failure::is_failure;
 /// <https://learn.microsoft.com/azure/nat-gateway/nat-gateway-resource#idle-timeout-timers>
 const IDLE_MAX: Duration = Duration::from_mins(3);
 
+/// A call that was dropped after this time has waited for long: a cache answers within a few milliseconds.
+const LONG: Duration = Duration::from_millis(50);
+
 /// A node, by its address.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
@@ -56,10 +59,12 @@ impl Node {
         handle: &DependencyHandle,
     ) -> Result<T, RedisError> {
         let link = self.link(handle);
+        let mut given_up = GivenUp { has_ended: false, node: self, link: &link, began: Instant::now() };
         let answered = match link.connection.clone().await {
             Ok(mut connection) => command.send(&mut connection.calls).await,
             Err(error) => Err(error),
         };
+        given_up.has_ended = true;
         if answered.as_ref().is_err_and(is_failure) {
             self.drop_link(&link);
         }
@@ -93,6 +98,23 @@ impl Node {
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that its caller drops after it waited for long, by a limit of its own: the connection may be dead, and
+/// nobody else would find out.
+struct GivenUp<'a> {
+    node: &'a Node,
+    link: &'a Link,
+    began: Instant,
+    has_ended: bool,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended && self.began.elapsed() >= LONG {
+            self.node.drop_link(self.link);
+        }
     }
 }
 

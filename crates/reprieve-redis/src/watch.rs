@@ -47,6 +47,8 @@ pub enum Heard {
     Message(String),
     /// The subscription was lost, for this reason.
     Lost(String),
+    /// It could not subscribe, for this reason. Said once for each.
+    Failed(String),
 }
 
 /// Why a subscription ended.
@@ -80,7 +82,7 @@ impl MaintenanceWatch {
                     tracing::debug!(?notification, "the cache announced something of an unknown type");
                 }
                 Heard::Lost(_) => return Signal::Disconnected,
-                Heard::Subscribed(_) => {}
+                Heard::Subscribed(_) | Heard::Failed(_) => {}
             }
         }
     }
@@ -112,7 +114,7 @@ async fn watch(
 ) {
     let set_deaf =
         |since| std::mem::replace(&mut *deaf_since.lock().unwrap_or_else(PoisonError::into_inner), since);
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut told) = (PAUSE_MIN, None);
     loop {
         match subscribe(&endpoint).await {
             Ok((subscription, expires)) => {
@@ -120,15 +122,18 @@ async fn watch(
                 let was_deaf = set_deaf(None).map(|since| since.elapsed()).unwrap_or_default();
                 // It fails only when nobody listens any more.
                 let _said = say.send(Heard::Subscribed(was_deaf));
-                pause = PAUSE_MIN;
+                (pause, told) = (PAUSE_MIN, None);
                 let end = listen(subscription, &say, || endpoint.has_newer(expires)).await;
                 set_deaf(Some(Instant::now()));
                 let End::Lost(why) = end else { continue };
                 tracing::info!(why, "lost the subscription to the cache's notifications; subscribing again");
                 let _said = say.send(Heard::Lost(why));
             }
+            Err(why) if told.as_ref() == Some(&why) => {}
             Err(why) => {
-                tracing::debug!(why, "failed to subscribe to the cache's notifications; trying again");
+                tracing::warn!(why, "failed to subscribe to the cache's notifications; trying again");
+                told = Some(why.clone());
+                let _said = say.send(Heard::Failed(why));
             }
         }
         sleep(pause.mul_f64(rand::random_range(1.0..1.5))).await;

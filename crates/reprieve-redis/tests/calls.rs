@@ -183,3 +183,18 @@ async fn the_password_is_in_no_error() {
     let shown = format!("{handle:?} {:?}", connection(&handle).await);
     assert!(!shown.contains("hunter2"), "{shown}");
 }
+
+#[tokio::test]
+async fn a_connection_on_which_a_caller_gave_up_by_a_limit_of_its_own_is_not_used_again() {
+    let Some(server) = RedisServer::start() else { return };
+    let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let first = connection(&handle).await.unwrap();
+    let slow = Redis::of(&handle);
+    let wait = cmd("BLPOP").arg("a").arg(0).take();
+    assert!(tokio::time::timeout(Duration::from_millis(100), slow.query::<Value>(&wait)).await.is_err());
+    assert_ne!(connection(&handle).await.unwrap(), first);
+    // One that is dropped at once shows nothing.
+    let second = connection(&handle).await.unwrap();
+    drop(tokio::time::timeout(Duration::ZERO, slow.query::<Value>(&cmd("PING"))).await);
+    assert_eq!(connection(&handle).await.unwrap(), second);
+}

@@ -99,3 +99,13 @@ fn a_bad_url_is_refused_without_its_password() {
     let cache = Redis::open("rediss://:hunter2@host:6380/1").unwrap();
     assert!(!format!("{cache:?}").contains("hunter2"), "{cache:?}");
 }
+
+#[tokio::test]
+async fn a_full_cache_is_not_away_because_it_answers_reads() {
+    let Some(server) = RedisServer::start() else { return };
+    let cache = Redis::open(&server.url()).unwrap();
+    run(&server, &["SET", "kept", "1"]).await;
+    run(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    run(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(cache.probe().await, Ok(()));
+}

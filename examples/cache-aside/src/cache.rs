@@ -1,7 +1,5 @@
 //! The cache: copies of products, each with the version of its row.
 
-use std::path::Path;
-
 use reprieve::JobContext;
 use reprieve::dependency::CallError;
 use reprieve::redis::{Cmd, FromRedisValue, Redis, cmd};
@@ -13,21 +11,20 @@ use crate::store::Product;
 const KEPT_S: u32 = 3600;
 
 /// Returns the copy of a product, which may be old; `None` when there is none, or the cache is away.
-pub(crate) async fn get(cx: &JobContext, database: &Path, id: u32) -> Option<Product> {
-    let copy: Option<Vec<u8>> = call(cx, cmd("GET").arg(key(database, id))).await?;
+pub(crate) async fn get(cx: &JobContext, shop: &str, id: u32) -> Option<Product> {
+    let copy: Option<Vec<u8>> = call(cx, cmd("GET").arg(key(shop, id))).await?;
     serde_json::from_slice(&copy?).ok()
 }
 
 /// Keeps a copy of a product, or does not.
-pub(crate) async fn put(cx: &JobContext, database: &Path, product: Product) {
+pub(crate) async fn put(cx: &JobContext, shop: &str, product: Product) {
     let Ok(copy) = serde_json::to_vec(&product) else { return };
     let _put: Option<()> =
-        call(cx, cmd("SET").arg(key(database, product.id)).arg(copy).arg("EX").arg(KEPT_S)).await;
+        call(cx, cmd("SET").arg(key(shop, product.id)).arg(copy).arg("EX").arg(KEPT_S)).await;
 }
 
-/// Versions mean something in their own database only.
-fn key(database: &Path, id: u32) -> String {
-    format!("cache-aside:{}:{id}", database.display())
+fn key(shop: &str, id: u32) -> String {
+    format!("cache-aside:{shop}:{id}")
 }
 
 /// Makes a call, without a second try: the store has everything, and what is not put is put the next time.

@@ -47,11 +47,12 @@ impl Job for Quote {
         let items = from..order.items.min(from + BATCH);
         let to = items.end;
         // All at once, on one connection.
-        let get = |item| cache::get(cx, &order.database, product_of(item));
+        let shop = store.shop().map_err(JobError::retry)?;
+        let get = |item| cache::get(cx, &shop, product_of(item));
         let cached = join_all(items.clone().map(get)).await;
         let read = store.record(cx.job().as_str(), items, &cached).map_err(JobError::retry)?;
         tracing::debug!(cached = cached.len() - read.len(), read = read.len(), "priced a batch");
-        join_all(read.into_iter().map(|product| cache::put(cx, &order.database, product))).await;
+        join_all(read.into_iter().map(|product| cache::put(cx, &shop, product))).await;
         tokio::time::sleep(Duration::from_millis(order.work_ms)).await;
         cx.progress(to.into(), order.items.into());
         Ok(Step::Continue(to))

@@ -13,6 +13,8 @@ const PRODUCTS: u32 = 100;
 /// rows, and does it at the same results in each run, so that runs can be compared. A result that was written twice
 /// would show in the versions.
 const SCHEMA: &str = "
+    CREATE TABLE shop (id TEXT NOT NULL);
+    INSERT INTO shop VALUES (hex(randomblob(16)));
     CREATE TABLE products (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, price INTEGER NOT NULL);
     CREATE TABLE results (
         job TEXT NOT NULL, item INTEGER NOT NULL, version INTEGER NOT NULL, price INTEGER NOT NULL,
@@ -73,7 +75,7 @@ impl Store {
             let id = product_of(item);
             let version = version(&write, id)?;
             let product = match cached {
-                Some(cached) if cached.version == version => *cached,
+                Some(cached) if (cached.id, cached.version) == (id, version) => *cached,
                 _ => {
                     let product = product(&write, id)?;
                     read.push(product);
@@ -85,6 +87,11 @@ impl Store {
         }
         write.commit()?;
         Ok(read)
+    }
+
+    /// Returns the shop's id, which no other database has. Versions mean something in their own one only.
+    pub(crate) fn shop(&self) -> Result<String> {
+        self.0.query_row("SELECT id FROM shop", [], |row| row.get(0))
     }
 
     /// Adds up the results.
@@ -145,6 +152,15 @@ mod tests {
         assert_eq!(read, [of_row(1, 1, 77), of_row(2, 0, 2 * 7919 % 1000)]);
         let results = store.results().expect("results");
         assert_eq!(results, [(0, 0, 5), (1, 1, 77), (2, 0, 838)]);
+
+        // What another product has under this one's key is no copy of it, and no other shop has this one's copies.
+        let strange = [Some(Product { id: 7, version: 0, price: 5 })];
+        store.record("other", 0..1, &strange).expect("a result");
+        assert_eq!(store.results().expect("results")[3], (0, 0, 0));
+        let beside = directory.path().join("other.db");
+        Store::prepare(&beside).expect("a database");
+        assert_ne!(Store::open(&beside).and_then(|other| other.shop()), store.shop());
+        store.0.execute("DELETE FROM results WHERE job = 'other'", []).expect("removed");
 
         // A step that is repeated later, when a row has changed once more, changes no result.
         store.0.execute("UPDATE products SET version = 2, price = 78 WHERE id = 1", []).expect("a change");

@@ -121,3 +121,15 @@ fn nothing_is_done_to_a_server_elsewhere() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("connection refused") && !ran.err.contains("hunter2"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_rehearsal_makes_no_server_the_replica_of_one_that_was_not_its_replica() {
+    let (Some(server), Some(other)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let place = Place::new();
+    for replica in [other.url(), server.url()] {
+        let refused =
+            place.run(&["redis", "rehearse", &server.url(), "--replica", &replica, "--scenario=primary"]);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{refused:?}");
+        assert!(refused.err.contains("--replica is no replica of the first server"), "{refused:?}");
+    }
+}

@@ -44,6 +44,9 @@ use serde::{Deserialize, Serialize};
 /// <https://learn.microsoft.com/azure/azure-cache-for-redis/cache-failover>
 pub const ANNOUNCED_MAX: Duration = Duration::from_secs(60);
 
+/// For how long announcements may put the probe off that decides: Microsoft's time line has two, 20 s apart.
+const UNPROBED_MAX: Duration = Duration::from_secs(2 * ANNOUNCED_MAX.as_secs());
+
 /// How long announcements alone keep it open within an hour. They are not reliable: see
 /// <https://github.com/StackExchange/StackExchange.Redis/issues/2405>.
 pub const ANNOUNCED_PER_HOUR: Duration = Duration::from_mins(5);
@@ -403,7 +406,8 @@ impl Breaker {
         match &mut self.state {
             State::Open(open) => {
                 let most = if open.is_proven { ANNOUNCED_MAX } else { ANNOUNCED_MAX.min(left) };
-                let until = open.announced_until.unwrap_or(now).max(now + most);
+                let latest = self.probed_at.unwrap_or_default().max(self.since) + UNPROBED_MAX;
+                let until = open.announced_until.unwrap_or(now).max(now + most).min(latest.max(now));
                 open.announced_until = Some(until);
                 self.probe_at = until;
                 None

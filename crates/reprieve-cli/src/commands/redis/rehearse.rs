@@ -89,6 +89,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
         );
         return Err(invalid(why));
     }
+    if let Some(replica) = &rehearsal.replica {
+        check_pair(&rehearsal.cache, replica).await?;
+    }
     let stopped = reprieve::stop_signal()?;
     let mut out = Out::new();
     let rehearsed = async {
@@ -109,7 +112,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     tokio::select! {
         rehearsed = rehearsed => rehearsed,
         _ = stopped => {
-            print_stderr("stopped before the maintenance has ended");
+            print_stderr("stopped before the maintenance has ended; a server may be silent for a while, and the two servers of --replica have each other's part");
             Ok(())
         }
     }
@@ -184,6 +187,20 @@ async fn leave(server: &Redis, time: Duration) -> Result<()> {
     }
     let paused = cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").take();
     paused.query_async(&mut connection).await.map_err(failed)
+}
+
+/// Refuses two servers that are no pair: to make one the other's replica would remove all that it has.
+async fn check_pair(primary: &Redis, replica: &Redis) -> Result<()> {
+    let info: String = send(replica, cmd("INFO").arg("replication")).await?;
+    let has = |name: &str, value: &str| info.lines().any(|line| line.trim_end() == format!("{name}:{value}"));
+    let address = primary.client().get_connection_info().addr().to_string();
+    let (_, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
+    if has("role", "slave") && has("master_port", port) && has("master_link_status", "up") {
+        return Ok(());
+    }
+    Err(invalid(
+        "--replica is no replica of the first server; start it with --replicaof HOST PORT".to_owned(),
+    ))
 }
 
 /// Makes one server the primary of the other.

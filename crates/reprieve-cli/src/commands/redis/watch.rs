@@ -22,6 +22,7 @@ A line has the time and what happened:
   notification  NodeMaintenanceScheduled, …Starting, …Start, …FailoverComplete or …Ended, whether of
                 the primary or a replica, and for when
   lost          why the subscription was lost; the watch subscribes again
+  failed        why it can't subscribe; the watch tries again, and says each reason once
 Azure Managed Redis is not known to send notifications.
 
 On SIGTERM or SIGINT (Ctrl-C) the watch exits.
@@ -63,6 +64,9 @@ enum What {
         text: String,
     },
     Lost {
+        why: String,
+    },
+    Failed {
         why: String,
     },
 }
@@ -108,6 +112,7 @@ impl Report {
                 What::Subscribed { deaf_ms: u64::try_from(deaf.as_millis()).unwrap_or(u64::MAX) }
             }
             Heard::Lost(why) => What::Lost { why },
+            Heard::Failed(why) => What::Failed { why },
             Heard::Message(text) => {
                 let Notification { what, starts_at, is_replica, .. } = Notification::parse(&text);
                 What::Notification { name: what.as_str(), starts_at, is_replica, text }
@@ -123,6 +128,7 @@ impl Report {
                 format!("subscribed    after {}", duration(Duration::from_millis(*deaf_ms)))
             }
             What::Lost { why } => format!("lost          {}", plain(why)),
+            What::Failed { why } => format!("failed        {}", plain(why)),
             What::Notification { name: "Unknown", text, .. } => format!("notification  {}", plain(text)),
             What::Notification { name, starts_at, is_replica, .. } => {
                 let node = if *is_replica { "replica" } else { "primary" };
