@@ -1,5 +1,7 @@
 //! `reprieve redis`, on real Redis servers.
 
+use std::io::{BufRead as _, BufReader};
+
 use reprieve::redis::{CHANNEL, Redis, cmd};
 use reprieve_testkit::{Process, RedisServer, Signal, until};
 
@@ -20,12 +22,20 @@ async fn watch(place: &Place, server: &RedisServer, flags: &[&str]) -> Process {
     watch
 }
 
-/// Ends a watch and returns what it printed.
-fn printed(watch: Process) -> String {
-    watch.signal(Signal::TERM);
-    let output = watch.output();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
+/// Ends a watch when it has printed a line with this, and returns what it printed.
+fn printed(mut watch: Process, last: &str) -> String {
+    let mut lines = BufReader::new(watch.stdout()).lines().map(|line| line.expect("text") + "\n");
+    let mut printed = String::new();
+    while let Some(line) = lines.next() {
+        printed += &line;
+        if line.contains(last) {
+            watch.signal(Signal::TERM);
+            printed.extend(lines);
+            break;
+        }
+    }
+    assert!(watch.wait(LONG).success(), "{printed}");
+    printed
 }
 
 #[test]
@@ -47,7 +57,7 @@ async fn a_rehearsal_is_refused_where_others_listen_and_heard_by_them_if_they_ma
     assert!(refused.err.contains("--allow-others") && refused.err.lines().count() == 1, "{refused:?}");
     let out = place.succeeds(&[&rehearse[..], &["--allow-others"]].concat());
     assert_eq!(out, "     0s  NodeMaintenanceScheduled, heard by 1\n");
-    let printed = printed(watch);
+    let printed = printed(watch, "NodeMaintenanceScheduled");
     let (first, second) = printed.split_once('\n').expect("two lines");
     assert!(first.contains(r#""what":"subscribed","deaf_ms":"#), "{first}");
     assert!(
@@ -67,7 +77,7 @@ async fn a_rehearsal_does_what_it_announces_and_the_watch_survives_it() {
         "rehearse",
         &server.url(),
         "--scenario=primary",
-        "--speed=200",
+        "--speed=100",
         "--allow-others",
         "--replica",
         &replica.url(),
@@ -89,7 +99,7 @@ async fn a_rehearsal_does_what_it_announces_and_the_watch_survives_it() {
     );
     // The server takes writes again.
     server.command(&["SET", "a", "1"]);
-    let printed = printed(watch);
+    let printed = printed(watch, "NodeMaintenanceEnded");
     let words = |line: &str| line.get(21..).map(str::to_owned);
     let lines: Vec<_> = printed.lines().filter_map(words).collect();
     assert!(lines[0].starts_with("subscribed    after "), "{printed}");
