@@ -18,7 +18,7 @@ use super::{Chain, FreshToken, NoIdentity};
 #[derive(Debug)]
 pub struct Tokens(FreshToken);
 
-/// A token, and whose it is.
+/// An access token, with the object id of its identity.
 #[derive(Clone)]
 pub struct Token {
     secret: Secret,

@@ -51,8 +51,6 @@ pub(super) struct Poller {
     /// The polls that it shares with the other watchers of this VM.
     neighbours: Option<SharedPolls>,
     part: Part,
-    /// When it last looked whether it is to poll.
-    looked: Instant,
     shared: Arc<Mutex<WatchState>>,
     publisher: ChangePublisher,
     requests: JoinSet<Finished>,
@@ -93,7 +91,6 @@ impl Poller {
             lanes: Lanes::new(client.pinned(), began),
             neighbours: client.shared_polls(),
             part: Part::Polls,
-            looked: began,
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
@@ -161,7 +158,7 @@ impl Poller {
 
     /// Looks if that is overdue, because this process was stopped. Returns whether it was.
     fn looks_late(&mut self) -> bool {
-        let is_late = self.neighbours.is_some() && self.looked.elapsed() > LATE_LOOK;
+        let is_late = self.neighbours.as_ref().is_some_and(|it| it.since_look() > LATE_LOOK);
         if is_late {
             self.look();
         }
@@ -171,7 +168,7 @@ impl Poller {
     /// Looks whether another watcher polls for this one, and what it got.
     fn look(&mut self) {
         let Some(neighbours) = &mut self.neighbours else { return };
-        let gap = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
+        let gap = neighbours.since_look();
         if gap > LATE_LOOK {
             // What it did not hear is no silence.
             self.lanes.slept(gap);

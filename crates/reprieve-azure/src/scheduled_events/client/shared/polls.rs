@@ -88,7 +88,7 @@ pub(crate) struct SharedPolls {
     logged: Option<Instant>,
 }
 
-/// What another process got.
+/// The result of another process's poll.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) version: ApiVersion,
@@ -192,7 +192,7 @@ impl SharedPolls {
         Ok(())
     }
 
-    /// For how long nobody has shown that it polls.
+    /// Returns the time since the last sign of any process.
     fn silence(&self, now: Instant) -> Duration {
         self.signs.iter().map(|sign| now - sign.seen).min().unwrap_or_default()
     }
@@ -219,7 +219,12 @@ impl SharedPolls {
         fs::write(self.file(&format!("sign{}", lock.rank)), id.to_le_bytes())
     }
 
-    /// Returns what other processes got since the last call.
+    /// Returns the time since this process last looked.
+    pub(crate) fn since_look(&self) -> Duration {
+        self.looked.elapsed()
+    }
+
+    /// Returns the results of other processes' polls since the last call.
     pub(crate) fn news(&mut self) -> Vec<News> {
         let mut news = std::mem::take(&mut self.unread);
         news.extend(self.read_news());
@@ -311,7 +316,7 @@ impl SharedPolls {
     }
 }
 
-/// Whether the service said anything, if only that it refuses.
+/// Whether the service answered, if only with a refusal.
 fn has_reached(answered: &Answered) -> bool {
     let no_answer = [FailureKind::Unreachable, FailureKind::TimedOut];
     answered.as_ref().err().is_none_or(|failure| !no_answer.contains(&failure.kind))
