@@ -137,6 +137,28 @@ async fn a_preempt_is_heard_when_the_version_that_replaced_the_newest_begins_to_
     }
 }
 
+/// All but one older version fail, all are well for some seconds, and then all but another one fail.
+#[tokio::test(start_paused = true)]
+async fn a_preempt_is_heard_when_the_only_version_that_answers_changes_within_ten_seconds() {
+    for (kind, first) in
+        FAULTS.into_iter().filter(|kind| *kind != "429").flat_map(|kind| OLDER.map(|first| (kind, first)))
+    {
+        for second in OLDER.into_iter().filter(|second| *second != first) {
+            for well_ms in [0, 700, 2_300, 5_100] {
+                let (server, watcher) = calm().await;
+                fail(&server, kind, all_but(first));
+                sleep(seconds(3) + Duration::from_millis(171)).await;
+                server.clear_faults();
+                sleep(Duration::from_millis(well_ms)).await;
+                fail(&server, kind, all_but(second));
+                let what =
+                    format!("{kind} in all but {first}, and {well_ms} ms of health later but {second}");
+                hears(&server, &watcher, IN_TIME, &what).await;
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_older_version_is_polled_until_a_newer_one_is_back() {
     let (server, watcher) = calm().await;

@@ -32,6 +32,10 @@ const SECOND_ROUND_LATER: Duration = Duration::from_millis(250);
 /// them is answered by the next second's poll.
 const ALL_AT_ONCE_EVERY: Duration = Duration::from_secs(10);
 
+/// The same where a version that lists evictions has answered since: the service works, and another version
+/// may be the one that does now.
+const ALL_AT_ONCE_EVERY_ANSWERED: Duration = Duration::from_secs(3);
+
 /// The same after a 429: more requests may be what is wrong.
 const ALL_AT_ONCE_EVERY_THROTTLED: Duration = Duration::from_mins(1);
 
@@ -179,8 +183,7 @@ impl Lanes {
                 && (!is_throttled || !lane.is_throttled() || lane.is_unpolled_for(THROTTLED_AGAIN, now))
         };
         let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.all[*lane])).collect();
-        let every = if is_throttled { ALL_AT_ONCE_EVERY_THROTTLED } else { ALL_AT_ONCE_EVERY };
-        if self.all_at_once_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
+        if self.may_ask_all_at_once(is_throttled, now) {
             let first_second = now.saturating_duration_since(self.began) < Duration::from_secs(1);
             let is_first = self.all_at_once_at.replace(now).is_none() && !first_second;
             let has_answered = self.all.iter().any(|lane| lane.answered_at().is_some());
@@ -194,6 +197,20 @@ impl Lanes {
             urgent.extend(last.filter(|lane| self.all[*lane].is_unpolled_for(AGAIN, now)));
         }
         urgent
+    }
+
+    /// Whether all older versions may be asked at once, as far as the time since the last time says.
+    fn may_ask_all_at_once(&self, is_throttled: bool, now: Instant) -> bool {
+        let Some(last) = self.all_at_once_at else { return true };
+        let has_answered = |lane: usize| self.all[lane].answered_at() > Some(last + THIS_SECOND);
+        let every = match () {
+            () if is_throttled => ALL_AT_ONCE_EVERY_THROTTLED,
+            () if (0..self.all.len()).any(|lane| self.lists_evictions(lane) && has_answered(lane)) => {
+                ALL_AT_ONCE_EVERY_ANSWERED
+            }
+            () => ALL_AT_ONCE_EVERY,
+        };
+        now.saturating_duration_since(last) >= every
     }
 
     /// Whether a lane is due that is polled each second unless it rests.
