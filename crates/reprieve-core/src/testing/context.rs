@@ -15,6 +15,7 @@ use crate::clock::unix_millis;
 use crate::codec;
 use crate::context::{JobContext, JobRun};
 use crate::deadline::{Deadline, SOFT_MARK};
+use crate::dependency::Dependency;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId, WorkerId};
 use crate::job::Job;
@@ -152,6 +153,17 @@ impl TestContext {
     pub fn share<T: Send + Sync + 'static>(&mut self, value: T) {
         let run = Arc::get_mut(&mut self.cx.run).expect("no step is running");
         run.states.push(value);
+    }
+
+    /// Adds something that the job depends on; see [`JobContext::dependency`]. It is probed as a worker's, until
+    /// the runtime ends.
+    ///
+    /// # Panics
+    /// While a step, or a stream that it opened, still has the context; outside of a Tokio runtime.
+    pub fn add_dependency(&mut self, name: &str, dependency: Arc<dyn Dependency>) {
+        let run = Arc::get_mut(&mut self.cx.run).expect("no step is running");
+        let handle = super::dependency(name, dependency);
+        run.dependencies = run.dependencies.iter().cloned().chain([handle]).collect();
     }
 
     /// Returns an output, as the step has written it, by the name that the step used; `None` if there is

@@ -1,7 +1,9 @@
 //! Steps that are called by hand.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use reprieve_core::dependency::Dependency;
 use reprieve_core::{ErrorKind, Job, JobContext, JobError, Step};
 use tokio::time::sleep;
 
@@ -80,4 +82,41 @@ async fn a_step_that_lost_its_job_writes_nothing() {
     assert_eq!(cx.output("copy").await.unwrap(), None);
     let error = cx.put_output("copy", Vec::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Superseded);
+}
+
+/// A service that no call reaches.
+#[derive(Debug)]
+struct Gone;
+
+#[async_trait::async_trait]
+impl Dependency for Gone {
+    async fn probe(&self) -> Result<(), String> {
+        Err("nobody answers".to_owned())
+    }
+}
+
+/// Asks the cache, or says that it was not asked.
+struct Ask;
+
+#[async_trait::async_trait]
+impl Job for Ask {
+    const KIND: &'static str = "ask";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = bool;
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Stepped<(), bool> {
+        Ok(Step::Done(!cx.dependency("cache").is_open()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_sees_a_dependency_that_goes_away() {
+    let mut cx = JobContext::for_test::<Ask>();
+    cx.add_dependency("cache", Arc::new(Gone));
+    assert_eq!(Ask.step(&cx, &(), ()).await.unwrap(), Step::Done(true), "not looked at yet");
+    cx.dependency("cache").opened().await;
+    assert_eq!(Ask.step(&cx, &(), ()).await.unwrap(), Step::Done(false));
 }
