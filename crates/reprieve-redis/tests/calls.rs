@@ -27,11 +27,18 @@ async fn run(server: &RedisServer, command: &[&str]) -> Value {
 
 /// Publishes a notification when the worker listens.
 async fn announce(server: &RedisServer, what: &str, is_replica: bool) {
-    let message = format!("NotificationType|{what}|IsReplica|{is_replica}");
-    until("the worker listens", LIMIT, async || {
-        (run(server, &["PUBLISH", CHANNEL, &message]).await == Value::Int(1)).then_some(())
+    announce_to(1, server, what, is_replica).await;
+}
+
+/// The same when so many workers listen.
+async fn announce_to(workers: i64, server: &RedisServer, what: &str, is_replica: bool) {
+    until("the workers listen", LIMIT, async || {
+        let listening = run(server, &["PUBSUB", "NUMSUB", CHANNEL]).await;
+        (listening.as_sequence().unwrap()[1] == Value::Int(workers)).then_some(())
     })
     .await;
+    let message = format!("NotificationType|{what}|IsReplica|{is_replica}");
+    assert_eq!(run(server, &["PUBLISH", CHANNEL, &message]).await, Value::Int(workers));
 }
 
 /// The server's number of the connection on which the jobs call.
@@ -124,6 +131,30 @@ async fn a_change_of_topology_replaces_a_connection_that_works_within_five_secon
         (connection(&handle).await.unwrap() != first).then_some(())
     })
     .await;
+}
+
+/// All have heard of the change at the same moment, and would connect in the same one.
+#[tokio::test]
+async fn a_fleet_takes_five_seconds_to_replace_its_connections() {
+    const WORKERS: i64 = 60;
+    let Some(server) = RedisServer::start() else { return };
+    let cache = || dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
+    let fleet: Vec<_> = (0..WORKERS).map(|_| cache()).collect();
+    let first = join_all(fleet.iter().map(connection)).await;
+    announce_to(WORKERS, &server, "NodeMaintenanceScaleComplete", false).await;
+    let announced = Instant::now();
+    let replaced_after = async |(handle, first): (&DependencyHandle, i64)| {
+        until("there is another connection", LIMIT, async || {
+            (connection(handle).await.unwrap() != first).then(|| announced.elapsed().as_secs())
+        })
+        .await
+    };
+    let first = first.into_iter().map(Result::unwrap);
+    let seconds = join_all(fleet.iter().zip(first).map(replaced_after)).await;
+    let in_each: Vec<_> = (0..=6).map(|second| seconds.iter().filter(|at| **at == second).count()).collect();
+    assert_eq!(in_each.iter().sum::<usize>(), fleet.len(), "all within six seconds: {seconds:?}");
+    // Twelve are expected. More than thirty come about once in a billion runs.
+    assert!(in_each.iter().all(|count| *count <= 30), "{in_each:?}");
 }
 
 #[tokio::test]
