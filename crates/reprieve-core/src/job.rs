@@ -231,10 +231,16 @@ impl JobError {
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The whole chain, because a dead letter keeps only this text.
-        write!(f, "{}", self.source)?;
+        let mut told = self.source.to_string();
+        f.write_str(&told)?;
         let mut cause = self.source.source();
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            // Some errors say what their source says.
+            if !told.ends_with(&text) {
+                write!(f, ": {text}")?;
+                told = text;
+            }
             cause = error.source();
         }
         Ok(())

@@ -19,12 +19,17 @@ use crate::watch::MaintenanceWatch;
 /// With these a primary refuses writes: it is full, its disk is, or it has too few replicas.
 const NO_WRITES: [&str; 3] = ["OOM", "MISCONF", "NOREPLICAS"];
 
+/// What `doctor` says of a cluster.
+const CLUSTER: &str = "it is a node of a cluster, which is not supported: most calls fail";
+
 /// How long the probe's key is kept, in seconds.
 const KEPT_S: u64 = 60;
 
 /// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
-/// that does not know yet that it was promoted, and a wrong password, are away. A full cache that refuses writes is not:
-/// it answers reads.
+/// that does not know yet that it was promoted, and a wrong password, are away. A full cache that refuses writes is
+/// not: it answers reads. A job that needs it and fails meanwhile spends no attempt.
+///
+/// A cluster is not supported: its nodes answer with `MOVED`, which counts as a failed call.
 pub struct Redis {
     primary: Node,
     replica: Option<Node>,
@@ -76,10 +81,42 @@ impl Redis {
         self.primary.endpoint.is_local()
     }
 
-    /// The client, for connections of the program's own. It knows nothing of an identity.
+    /// The client, for its address. [`signed_in`](Self::signed_in) is for connections of the program's own.
     #[must_use]
     pub const fn client(&self) -> &Client {
         self.primary.endpoint.client()
+    }
+
+    /// A client for connections of the program's own, without a limit for an answer: for subscriptions, and for
+    /// commands that wait, such as `BLPOP`. With an identity it has the present token, so take another one for each
+    /// connection.
+    ///
+    /// # Errors
+    /// When the identity has no token within a second.
+    pub async fn signed_in(&self) -> Result<Client, RedisError> {
+        Ok(self.primary.endpoint.signed_in().await?.0)
+    }
+
+    /// What is wrong with it that neither its [probe](Dependency::probe) finds nor what it
+    /// [refuses](Dependency::refuses), a clause each: for `reprieve doctor`. It takes up to 4 s.
+    pub async fn examine(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.is_of_cluster().await {
+            faults.push(CLUSTER.to_owned());
+        }
+        if let Some(replica) = &self.replica
+            && let Err(error) = replica.endpoint.connect().await
+        {
+            faults.push(format!("its replica can't be read: {}", describe(&error)));
+        }
+        faults
+    }
+
+    /// Whether it is a node of a cluster. A user that may not ask is taken to know.
+    async fn is_of_cluster(&self) -> bool {
+        let Ok(mut connection) = self.connect().await else { return false };
+        let info: Result<String, _> = redis::cmd("INFO").arg("cluster").query_async(&mut connection).await;
+        info.is_ok_and(|info| info.contains("cluster_enabled:1"))
     }
 
     /// A connection to the primary that answers within 500 ms or fails, for what [`Calls`](crate::Calls) can't do.
@@ -152,6 +189,13 @@ impl Dependency for Redis {
             Ok(written) => written.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
         }
+    }
+
+    async fn refuses(&self) -> Option<String> {
+        let written = timeout(3 * ANSWER_WITHIN, self.write()).await.ok()?;
+        let error = written.err()?;
+        let code = error.code().filter(|code| NO_WRITES.contains(code))?;
+        Some(format!("it refuses writes ({code})"))
     }
 
     fn announces(&self) -> &'static str {

@@ -7,7 +7,7 @@ use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
 
 use crate::cache::Redis;
 use crate::command::Command;
-use crate::failure::is_failure;
+use crate::failure::{describe, is_failure};
 
 /// How long the primary is read after a replica failed: as long as the longest pause between the breaker's probes.
 const REPLICA_PAUSE: Duration = Duration::from_secs(10);
@@ -79,7 +79,12 @@ impl Calls<'_> {
             && !replica.has_failed_within(REPLICA_PAUSE)
         {
             match replica.query(command, self.handle).await {
-                Err(error) if is_failure(&error) => {}
+                Err(error) if is_failure(&error) => {
+                    if replica.is_news() {
+                        let (dependency, why) = (self.handle.name(), describe(&error));
+                        tracing::warn!(dependency, why, "the cache's replica fails; the primary is read");
+                    }
+                }
                 answered => return answered.map_err(CallError::Failed),
             }
         }

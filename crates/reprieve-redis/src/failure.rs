@@ -29,8 +29,9 @@ pub fn is_failure(error: &RedisError) -> bool {
 }
 
 fn is_of_the_node(kind: ServerErrorKind) -> bool {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
-    matches!(kind, BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
+    use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
+    // The node of a cluster, which is not supported, has some of the keys and no others.
+    matches!(kind, Ask | BusyLoading | ClusterDown | MasterDown | Moved | ReadOnly | TryAgain)
 }
 
 /// Describes an error without what the server or the URL says of users and keys.

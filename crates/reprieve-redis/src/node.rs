@@ -33,6 +33,8 @@ pub(crate) struct Node {
 struct State {
     link: Option<Link>,
     failed_at: Option<Instant>,
+    /// Its failure was logged.
+    is_told: bool,
 }
 
 /// A connection, or the attempt to make it. Those who call in the meantime share its result, so that only one is
@@ -59,16 +61,26 @@ impl Node {
         handle: &DependencyHandle,
     ) -> Result<T, RedisError> {
         let link = self.link(handle);
-        let mut given_up = GivenUp { has_ended: false, node: self, link: &link, began: Instant::now() };
         let answered = match link.connection.clone().await {
-            Ok(mut connection) => command.send(&mut connection.calls).await,
+            Ok(mut connection) => {
+                let mut given_up =
+                    GivenUp { has_ended: false, node: self, link: &link, sent: Instant::now() };
+                let answered = command.send(&mut connection.calls).await;
+                given_up.has_ended = true;
+                answered
+            }
             Err(error) => Err(error),
         };
-        given_up.has_ended = true;
-        if answered.as_ref().is_err_and(is_failure) {
-            self.drop_link(&link);
+        match &answered {
+            Err(error) if is_failure(error) => self.drop_link(&link),
+            _ => self.lock().is_told = false,
         }
         answered
+    }
+
+    /// Whether a failure of it is news: there has been an answer since the last one.
+    pub(crate) fn is_news(&self) -> bool {
+        !std::mem::replace(&mut self.lock().is_told, true)
     }
 
     /// Whether a call failed within this time.
@@ -101,18 +113,19 @@ impl Node {
     }
 }
 
-/// A call that its caller drops after it waited for long, by a limit of its own: the connection may be dead, and
-/// nobody else would find out.
+/// A call that its caller drops after it waited for long for an answer, by a limit of its own: the connection may
+/// be dead, and nobody else would find out. A connection that is yet to be made is made nevertheless, within a limit
+/// of ours: callers with a shorter one would never get any.
 struct GivenUp<'a> {
     node: &'a Node,
     link: &'a Link,
-    began: Instant,
+    sent: Instant,
     has_ended: bool,
 }
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.began.elapsed() >= LONG {
+        if !self.has_ended && self.sent.elapsed() >= LONG {
             self.node.drop_link(self.link);
         }
     }

@@ -8,7 +8,7 @@ use redis::RedisError;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use reprieve_core::dependency::Signal;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ANSWER_WITHIN;
@@ -114,7 +114,7 @@ async fn watch(
 ) {
     let set_deaf =
         |since| std::mem::replace(&mut *deaf_since.lock().unwrap_or_else(PoisonError::into_inner), since);
-    let (mut pause, mut told) = (PAUSE_MIN, None);
+    let (mut pause, mut told) = (PAUSE_MIN, None::<String>);
     loop {
         match subscribe(&endpoint).await {
             Ok((subscription, expires)) => {
@@ -129,7 +129,7 @@ async fn watch(
                 tracing::info!(why, "lost the subscription to the cache's notifications; subscribing again");
                 let _said = say.send(Heard::Lost(why));
             }
-            Err(why) if told.as_ref() == Some(&why) => {}
+            Err(why) if told.as_ref().is_some_and(|told| is_same(told, &why)) => {}
             Err(why) => {
                 tracing::warn!(why, "failed to subscribe to the cache's notifications; trying again");
                 told = Some(why.clone());
@@ -139,6 +139,12 @@ async fn watch(
         sleep(pause.mul_f64(rand::random_range(1.0..1.5))).await;
         pause = PAUSE_MAX.min(pause * 2);
     }
+}
+
+/// Whether two reasons are the same but for their numbers: that of a certificate that has ended says for how long.
+fn is_same(one: &str, other: &str) -> bool {
+    let text = |of: &str| of.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>();
+    text(one) == text(other)
 }
 
 async fn subscribe(endpoint: &Endpoint) -> Result<(PubSub, Option<SystemTime>), String> {
@@ -157,19 +163,37 @@ async fn subscribe(endpoint: &Endpoint) -> Result<(PubSub, Option<SystemTime>), 
 /// Passes notifications on until the subscription is lost, or should be made anew. Returns why.
 async fn listen(subscription: PubSub, say: &mpsc::UnboundedSender<Heard>, expires: impl Fn() -> bool) -> End {
     let (mut sink, mut messages): (PubSubSink, PubSubStream) = subscription.split();
+    let mut ping_at = Instant::now() + PING_EVERY;
     loop {
         let message = tokio::select! {
+            biased;
+            // Also on a channel on which there is always another message.
+            () = sleep_until(ping_at) => {
+                match timeout(ANSWER_WITHIN, sink.ping::<redis::Value>()).await {
+                    Ok(Ok(_)) if expires() => return End::Expires,
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return End::Lost(describe(&error)),
+                    Err(_) => return End::Lost(format!("no answer within {ANSWER_WITHIN:?}")),
+                }
+                ping_at = Instant::now() + PING_EVERY;
+                continue;
+            }
             message = messages.next() => message,
-            () = sleep(PING_EVERY) => match timeout(ANSWER_WITHIN, sink.ping::<redis::Value>()).await {
-                Ok(Ok(_)) if expires() => return End::Expires,
-                Ok(Ok(_)) => continue,
-                Ok(Err(error)) => return End::Lost(describe(&error)),
-                Err(_) => return End::Lost(format!("no answer within {ANSWER_WITHIN:?}")),
-            },
         };
         let Some(message) = message else { return End::Lost("the connection ended".to_owned()) };
         // Bytes that are no text announce nothing.
         let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
         let _said = say.send(Heard::Message(text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_with_other_numbers_is_the_same() {
+        assert!(is_same("ended 10 s ago (at 77)", "ended 115 s ago (at 2)"));
+        assert!(!is_same("connection refused", "the connection ended"));
     }
 }

@@ -10,7 +10,9 @@ use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
 use reprieve_core::testing::dependency;
 use reprieve_redis::{CHANNEL, Cmd, Redis, Value, cmd, pipe};
 use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
-use tokio::time::Instant;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -228,4 +230,40 @@ async fn a_connection_on_which_a_caller_gave_up_by_a_limit_of_its_own_is_not_use
     let second = connection(&handle).await.unwrap();
     drop(tokio::time::timeout(Duration::ZERO, slow.query::<Value>(&cmd("PING"))).await);
     assert_eq!(connection(&handle).await.unwrap(), second);
+}
+
+/// Forwards to a server after a delay, as of a TLS handshake over some distance. Returns its port.
+async fn slow_to_connect(server: &RedisServer, delay: Duration) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (port, to) = (listener.local_addr().unwrap().port(), server.port());
+    tokio::spawn(async move {
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                sleep(delay).await;
+                let mut to = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                // It ends with the connection.
+                let _ended = copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn callers_with_less_patience_than_connecting_takes_get_their_connection_nevertheless() {
+    let Some(server) = RedisServer::start() else { return };
+    let port = slow_to_connect(&server, Duration::from_millis(250)).await;
+    let handle =
+        dependency("cache", Arc::new(Redis::open(&format!("redis://:secret@127.0.0.1:{port}")).unwrap()));
+    let mut given_up = 0;
+    let first = loop {
+        match timeout(Duration::from_millis(100), connection(&handle)).await {
+            Ok(answered) => break answered.unwrap(),
+            Err(_) => given_up += 1,
+        }
+        assert!(given_up < 20, "each call has begun anew to connect");
+    };
+    assert!(given_up > 0, "connecting was fast");
+    assert_eq!(connection(&handle).await, Ok(first));
 }

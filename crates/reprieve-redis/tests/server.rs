@@ -101,11 +101,78 @@ fn a_bad_url_is_refused_without_its_password() {
 }
 
 #[tokio::test]
-async fn a_full_cache_is_not_away_because_it_answers_reads() {
+async fn a_cache_that_refuses_writes_is_not_away_because_it_answers_reads_and_says_what_it_refuses() {
     let Some(server) = RedisServer::start() else { return };
     let cache = Redis::open(&server.url()).unwrap();
     run(&server, &["SET", "kept", "1"]).await;
+    assert_eq!((cache.probe().await, cache.refuses().await), (Ok(()), None));
+    run(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let too_few = "it refuses writes (NOREPLICAS)".to_owned();
+    assert_eq!((cache.probe().await, cache.refuses().await), (Ok(()), Some(too_few)));
+    run(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
     run(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     run(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-    assert_eq!(cache.probe().await, Ok(()));
+    let full = "it refuses writes (OOM)".to_owned();
+    assert_eq!((cache.probe().await, cache.refuses().await), (Ok(()), Some(full)));
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_and_a_replica_that_can_not_be_read_are_found() {
+    let Some(server) = RedisServer::start() else { return };
+    let cache = || Redis::open(&server.url()).unwrap();
+    assert_eq!(cache().examine().await, Vec::<String>::new());
+    let closed = cache().with_replica("redis://127.0.0.1:1").unwrap();
+    assert_eq!(closed.examine().await, ["its replica can't be read: connection refused"]);
+    let Some(node) = RedisServer::start_with(&["--cluster-enabled", "yes"]) else { return };
+    let faults = Redis::open(&node.url()).unwrap().examine().await;
+    assert_eq!(faults, ["it is a node of a cluster, which is not supported: most calls fail"]);
+}
+
+/// Keys of Azure are base64, so half of them have a slash.
+#[tokio::test]
+async fn a_key_may_stand_in_the_url_as_it_is() {
+    const KEY: &str = "a/b+c==?#@:[ ]/";
+    let Some(server) = RedisServer::start() else { return };
+    run(&server, &["CONFIG", "SET", "requirepass", KEY]).await;
+    let at = |user: &str| format!("redis://{user}@127.0.0.1:{}/0", server.port());
+    let escaped = "a%2Fb+c==%3F%23%40:%5B%20%5D%2F";
+    for user in [format!(":{KEY}"), format!("default:{KEY}"), format!(":{escaped}")] {
+        assert_eq!(Redis::open(&at(&user)).unwrap().probe().await, Ok(()), "{user}");
+    }
+    let wrong = Redis::open(&at(":a")).unwrap().probe().await.unwrap_err();
+    assert!(wrong.contains("authentication failed") || wrong.contains("WRONGPASS"), "{wrong}");
+}
+
+#[test]
+fn a_connection_string_of_another_kind_is_told_apart() {
+    let refused = |url| Redis::open(url).map(|_| ()).unwrap_err();
+    let portal = refused("thumbs.redis.cache.windows.net:6380,password=hunter2=,ssl=True");
+    assert!(portal.starts_with("this is no URL") && !portal.contains("hunter2"), "{portal}");
+    for url in ["rediss://:hunter2@host:99999", "rediss://:hunter2@host/two", "http://:hunter2@host"] {
+        let why = refused(url);
+        assert!(why.starts_with("the URL can't be used") && !why.contains("hunter2"), "{url}: {why}");
+    }
+}
+
+/// An identity that has no token, for a reason that comes late.
+#[derive(Debug)]
+struct Late;
+
+#[async_trait::async_trait]
+impl reprieve_redis::Identity for Late {
+    async fn sign_in(&self) -> Result<reprieve_redis::SignIn, String> {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        Err("404".to_owned())
+    }
+
+    fn expires(&self) -> Option<std::time::SystemTime> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_without_a_token_is_not_taken_for_a_cache_that_does_not_answer() {
+    let cache = Redis::open("redis://127.0.0.1").unwrap().with_identity(Late).unwrap();
+    let why = timeout(Duration::from_secs(2), cache.probe()).await.expect("a reason in time").unwrap_err();
+    assert!(why.contains("the identity has no token"), "{why}");
 }

@@ -27,6 +27,16 @@ impl RedisServer {
     /// When it can't be started, or is missing and needed.
     #[must_use]
     pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more settings, as on the command line. On a cluster's node, a port that is 10,000 higher must be
+    /// free, too.
+    ///
+    /// # Panics
+    /// As of [`start`](Self::start).
+    #[must_use]
+    pub fn start_with(settings: &[&str]) -> Option<Self> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
             assert!(std::env::var_os(NEEDED).is_none(), "there is no redis-server, and {NEEDED} is set");
             return None;
@@ -51,6 +61,7 @@ impl RedisServer {
         command.args(["--port", &port.to_string()]).stdout(Stdio::null());
         // It writes nothing there.
         command.arg("--dir").arg(std::env::temp_dir());
+        command.args(settings);
         let process = Process::start(&mut command);
         eventually("the server listens", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Some(Self { process, port })

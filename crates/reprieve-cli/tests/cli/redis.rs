@@ -119,7 +119,7 @@ fn nothing_is_done_to_a_server_elsewhere() {
             &["redis://localhost", "--scenario=primary", "--replica=redis://:hunter2@cache.example"],
             "both servers must be on this machine",
         ),
-        (&["http://:hunter2@localhost", "--scenario=primary"], "the URL of the cache can't be used"),
+        (&["http://:hunter2@localhost", "--scenario=primary"], "the URL can't be used"),
         (&["env:REPRIEVE_NO_URL", "--scenario=primary"], "REPRIEVE_NO_URL is not set"),
         (&["redis://cache.example", "--identity", "--scenario=primary"], "needs TLS"),
     ] {

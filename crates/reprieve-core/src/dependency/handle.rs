@@ -67,7 +67,8 @@ impl<E: std::error::Error + 'static> std::error::Error for CallError<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Open => None,
-            Self::Failed(error) => Some(error),
+            // What it says is said already.
+            Self::Failed(error) => error.source(),
         }
     }
 }
@@ -197,7 +198,7 @@ impl DependencyHandle {
         self.inner.seen.subscribe().wait_for(|seen| seen.topology != known).await;
     }
 
-    /// Whether it serves, by a probe that begins after this call.
+    /// Whether it serves and refuses nothing, by looks that begin after this call.
     pub(crate) async fn serves(&self) -> bool {
         let mut seen = self.inner.seen.subscribe();
         let begun = seen.get().begun;
@@ -213,7 +214,18 @@ impl DependencyHandle {
             }
         };
         let _probed = timeout(3 * PROBE_WITHIN, probed).await;
-        self.state() == BreakerState::Closed
+        if self.state() != BreakerState::Closed {
+            return false;
+        }
+        let refused = timeout(PROBE_WITHIN, self.inner.dependency.refuses()).await.ok().flatten();
+        if let Some(what) = &refused {
+            tracing::warn!(
+                dependency = self.inner.name,
+                what,
+                "a job failed that needs a dependency, which does not do all that it should"
+            );
+        }
+        refused.is_none()
     }
 
     /// Returns for how long a job that needs it waits at least. It may serve again sooner than it is looked at.

@@ -76,6 +76,12 @@ pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Why it does not, in a few words without a secret: it is logged and shown.
     async fn probe(&self) -> Result<(), String>;
 
+    /// Says what it refuses although its probe succeeds, such as all writes when it is full. Asked when a job that
+    /// needs it has failed, which then costs no attempt, and by `reprieve doctor`; at most for 2 s. Default: nothing.
+    async fn refuses(&self) -> Option<String> {
+        None
+    }
+
     /// Says in one clause what it announces, for `reprieve doctor`. Default: nothing.
     fn announces(&self) -> &'static str {
         "it announces nothing, so the first calls of jobs fail when it goes"

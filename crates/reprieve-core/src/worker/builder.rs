@@ -196,11 +196,17 @@ impl WorkerBuilder {
             change(&mut kind.limits);
         } else {
             let known: Vec<_> = self.registry.names().collect();
-            let fault =
-                format!("there are limits for kind {kind:?}, and the worker knows {}", known.join(", "));
-            self.faults.push(fault);
+            let known = known.join(", ");
+            self.add_fault(format!("there are settings for kind {kind:?}, and the worker knows {known}"));
         }
         self
+    }
+
+    /// Notes a fault, once.
+    fn add_fault(&mut self, fault: String) {
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
     }
 
     /// Shares a value among all jobs of the worker, such as a pool of connections, a client with a rate
@@ -267,9 +273,8 @@ impl WorkerBuilder {
             change(&mut kind.depends);
         } else {
             let known: Vec<_> = self.registry.names().collect();
-            let fault =
-                format!("there are dependencies of kind {kind:?}, and the worker knows {}", known.join(", "));
-            self.faults.push(fault);
+            let known = known.join(", ");
+            self.add_fault(format!("there are settings for kind {kind:?}, and the worker knows {known}"));
         }
         self
     }
@@ -372,9 +377,11 @@ impl WorkerBuilder {
         for name in names {
             let Some(kind) = self.registry.kind_mut(name) else { continue };
             let unknown = kind.find_dependencies(&handles, self.settings.concurrency);
-            let unknown = unknown
-                .into_iter()
-                .map(|name| format!("it depends on {name:?}, which the worker does not have"));
+            let known: Vec<_> = handles.iter().map(DependencyHandle::name).collect();
+            let unknown = unknown.into_iter().map(|name| match known.as_slice() {
+                [] => format!("it depends on {name:?}, and the worker has no dependency; name it in [dependencies.{name}] or with .dependency(…)"),
+                known => format!("it depends on {name:?}, and the worker has {} only", known.join(", ")),
+            });
             let of_kind = kind.depends.check().into_iter().chain(unknown);
             faults.extend(of_kind.map(|fault| format!("kind {:?}: {fault}", kind.name)));
             let of_kind =

@@ -20,6 +20,7 @@ use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within}
 struct Cache {
     serves: AtomicBool,
     hangs: AtomicBool,
+    is_full: AtomicBool,
     probes: AtomicUsize,
     announced: tokio::sync::Mutex<mpsc::UnboundedReceiver<Signal>>,
     announce: mpsc::UnboundedSender<Signal>,
@@ -28,8 +29,14 @@ struct Cache {
 impl Cache {
     fn new() -> Arc<Self> {
         let (announce, announced) = mpsc::unbounded_channel();
-        let (serves, hangs, probes) = (AtomicBool::new(true), AtomicBool::new(false), AtomicUsize::new(0));
-        Arc::new(Self { serves, hangs, probes, announced: tokio::sync::Mutex::new(announced), announce })
+        Arc::new(Self {
+            serves: AtomicBool::new(true),
+            hangs: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            probes: AtomicUsize::new(0),
+            announced: tokio::sync::Mutex::new(announced),
+            announce,
+        })
     }
 
     fn set(&self, serves: bool) {
@@ -49,6 +56,10 @@ impl Dependency for Cache {
             std::future::pending::<()>().await;
         }
         self.get()
+    }
+
+    async fn refuses(&self) -> Option<String> {
+        self.is_full.load(Relaxed).then(|| "it refuses writes".to_owned())
     }
 
     async fn next_signal(&self) -> Signal {
@@ -206,6 +217,41 @@ async fn a_step_that_fails_because_what_it_needs_is_away_costs_no_attempt() {
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
     assert!(job.failed.load(Relaxed) > 0, "no call failed");
     assert!(job.failed.load(Relaxed) <= 3 * 4 + 3, "{}", job.failed.load(Relaxed));
+}
+
+/// A job that writes into the cache, which is not away when it is full.
+struct Writing(Arc<Cache>);
+
+#[async_trait]
+impl Job for Writing {
+    const KIND: &'static str = "writing";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        match self.0.refuses().await {
+            Some(what) => Err(JobError::retry(what)),
+            None => Ok(Step::Done(())),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_because_what_it_needs_refuses_writes_costs_no_attempt() {
+    let (store, cache) = (memory::store(), Cache::new());
+    cache.is_full.store(true, Relaxed);
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(Writing(Arc::clone(&cache))).depends::<Writing>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Writing>(&store, 8).await;
+    sleep(secs(900)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    cache.is_full.store(false, Relaxed);
+    emptied(&store, secs(180)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
 
 /// A job that fails by itself, whatever the cache does.

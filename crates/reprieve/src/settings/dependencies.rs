@@ -76,6 +76,9 @@ fn text(table: &toml::Table, key: &str) -> Result<Option<String>, String> {
 /// Returns the text, or the value of the environment variable that it names.
 fn resolve(text: &str) -> Result<String, String> {
     let Some(variable) = text.strip_prefix(ENV) else { return Ok(text.to_owned()) };
+    if variable.is_empty() {
+        return Err("name the environment variable, as in env:CACHE_URL".to_owned());
+    }
     #[expect(clippy::disallowed_methods, reason = "the settings name the variable")]
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
     value.ok_or_else(|| format!("the environment variable {variable} is not set"))
@@ -83,9 +86,9 @@ fn resolve(text: &str) -> Result<String, String> {
 
 #[cfg(feature = "redis")]
 fn redis(url: &str, replica: Option<&str>, has_identity: bool) -> Result<Arc<dyn Dependency>, String> {
-    let mut cache = reprieve_redis::Redis::open(url)?;
+    let mut cache = reprieve_redis::Redis::open(url).map_err(|why| format!("redis: {why}"))?;
     if let Some(url) = replica {
-        cache = cache.with_replica(url)?;
+        cache = cache.with_replica(url).map_err(|why| format!("replica: {why}"))?;
     }
     if has_identity {
         let identity = crate::CacheIdentity::of_this_machine().map_err(|error| error.to_string())?;

@@ -107,7 +107,14 @@ impl Kinds {
                     let _parsed = (key.parse)(text, &mut of);
                 }
             }
-            let Of { limits, depends } = of;
+            let has = |key| values.iter().any(|(name, _)| *name == key);
+            let Of { limits, mut depends } = of;
+            // What the file names in one list, the code may have in the other one.
+            if has(NEEDS) && !has(USES) {
+                depends.uses.retain(|name| !depends.needs.contains(name));
+            } else if has(USES) && !has(NEEDS) {
+                depends.needs.retain(|name| !depends.uses.contains(name));
+            }
             let worker = worker.change_limits(kind, |it| *it = limits);
             worker.change_depends(kind, |it| *it = depends)
         })
@@ -209,6 +216,12 @@ mod tests {
         let expected =
             Depends { uses: vec!["search".into()], without: Some(2), ..Depends::needs(["cache", "prices"]) };
         assert_eq!(found, Some(expected));
+        let (kinds, _) = super::tests::kinds("[kinds.resize]\nneeds = 'cache'");
+        let worker = Worker::builder(reprieve_core::memory::store()).job(Resize);
+        let worker = worker.depends::<Resize>(Depends::uses(["cache", "search"]));
+        drop(kinds.apply(worker).change_depends("resize", |depends| found = Some(depends.clone())));
+        let expected = Depends { uses: vec!["search".into()], ..Depends::needs(["cache"]) };
+        assert_eq!(found, Some(expected), "what the code uses, the file says that it needs");
         for bad in ["needs = 3.5", "needs = ['a', 2]", "uses = ['a,b']", "uses = 'a,,b'", "without = 'x'"] {
             let (_, faults) = super::tests::kinds(&format!("[kinds.resize]\n{bad}"));
             assert_eq!(faults.len(), 1, "{bad}: {faults:?}");

@@ -1,9 +1,11 @@
 //! Checks of what jobs depend on besides the store.
 
+use std::any::Any;
 use std::time::Duration;
 
 use reprieve::checkup::Checkup;
 use reprieve::dependency::Dependency;
+use reprieve::redis::Redis;
 use tokio::time::{Instant, timeout};
 
 use super::finding::{Finding, ms_figure};
@@ -25,8 +27,7 @@ pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
 }
 
 async fn probe(name: String, dependency: &dyn Dependency) -> Finding {
-    const CURE: &str =
-        "jobs that need it are not begun while that lasts; check its address, its key and its firewall";
+    const CURE: &str = "jobs that need it are not begun while that lasts; check its address, its key or what the identity may do there, and its firewall";
     let began = Instant::now();
     let probed = timeout(ANSWER_MAX, dependency.probe()).await;
     let (took, announces) = (began.elapsed(), dependency.announces());
@@ -38,6 +39,23 @@ async fn probe(name: String, dependency: &dyn Dependency) -> Finding {
                 format!("it answers after {}, which a worker takes for away; {announces}", duration(took));
             Finding::warning(name, seen, "use one in this region").with("answer_ms", ms_figure(took))
         }
-        Ok(Ok(())) => Finding::ok(name, format!("it serves; {announces}")).with("answer_ms", ms_figure(took)),
+        Ok(Ok(())) => served(name, dependency, took).await,
     }
+}
+
+/// The finding for one whose probe succeeded: what is wrong with it nevertheless, if anything is.
+async fn served(name: String, dependency: &dyn Dependency, took: Duration) -> Finding {
+    let mut faults: Vec<_> =
+        timeout(ANSWER_MAX, dependency.refuses()).await.ok().flatten().into_iter().collect();
+    if let Some(cache) = (dependency as &dyn Any).downcast_ref::<Redis>() {
+        faults.extend(cache.examine().await);
+    }
+    let finding = match faults.as_slice() {
+        [] => Finding::ok(name, format!("it serves; {}", dependency.announces())),
+        faults => {
+            let cure = "mend that before jobs are run that need it; see docs/redis.md";
+            Finding::warning(name, format!("it answers, but {}", faults.join("; ")), cure)
+        }
+    };
+    finding.with("answer_ms", ms_figure(took))
 }

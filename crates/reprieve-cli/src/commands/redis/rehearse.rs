@@ -191,16 +191,28 @@ async fn leave(server: &Redis, time: Duration) -> Result<()> {
 
 /// Refuses two servers that are no pair: to make one the other's replica would remove all that it has.
 async fn check_pair(primary: &Redis, replica: &Redis) -> Result<()> {
-    let info: String = send(replica, cmd("INFO").arg("replication")).await?;
-    let has = |name: &str, value: &str| info.lines().any(|line| line.trim_end() == format!("{name}:{value}"));
-    let address = primary.client().get_connection_info().addr().to_string();
-    let (_, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
-    if has("role", "slave") && has("master_port", port) && has("master_link_status", "up") {
-        return Ok(());
-    }
-    Err(invalid(
-        "--replica is no replica of the first server; start it with --replicaof HOST PORT".to_owned(),
-    ))
+    let info = async |of| -> Result<String> { send(of, cmd("INFO").arg("replication")).await };
+    let (of_primary, of_replica) = (info(primary).await?, info(replica).await?);
+    let value = |info: &str, name: &str| {
+        let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+        values.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+    };
+    let has = |info, name, wanted| value(info, name).is_some_and(|value| value == wanted);
+    // The id of the data that both have: addresses and ports may be those of containers.
+    let id = |info| value(info, "master_replid");
+    let why = match () {
+        () if has(&of_replica, "role", "slave") && !has(&of_replica, "master_link_status", "up") => {
+            "--replica has not received the data of its primary yet; try again in some seconds"
+        }
+        () if has(&of_primary, "role", "master")
+            && has(&of_replica, "role", "slave")
+            && id(&of_primary) == id(&of_replica) =>
+        {
+            return Ok(());
+        }
+        () => "--replica is no replica of the first server; start it with --replicaof HOST PORT",
+    };
+    Err(invalid(why.to_owned()))
 }
 
 /// Makes one server the primary of the other.
