@@ -34,7 +34,7 @@ const ALL_AT_ONCE_EVERY: Duration = Duration::from_secs(10);
 
 /// The same where a version that lists evictions has answered since: the service works, and another version
 /// may be the one that does now.
-const ALL_AT_ONCE_EVERY_ANSWERED: Duration = Duration::from_secs(3);
+const ALL_AT_ONCE_EVERY_ANSWERED: Duration = Duration::from_secs(2);
 
 /// The same after a 429: more requests may be what is wrong.
 const ALL_AT_ONCE_EVERY_THROTTLED: Duration = Duration::from_mins(1);
@@ -45,6 +45,9 @@ const THROTTLED_AGAIN: Duration = Duration::from_secs(10);
 /// How long ago each older version that lists evictions must have been polled before another one is: a little
 /// longer than it takes to poll them all.
 const LISTING_FIRST: Duration = Duration::from_millis(4_500);
+
+/// How long ago a version that lists no evictions must have been polled before it is again, while none is steady.
+const NOT_LISTING_EVERY: Duration = Duration::from_secs(15);
 
 /// How soon an older version that has answered before is polled again when no lane is steady.
 const AGAIN: Duration = Duration::from_millis(900);
@@ -88,6 +91,13 @@ impl Lanes {
     /// The index of a version's lane.
     pub(super) fn of(&self, version: ApiVersion) -> Option<usize> {
         self.all.iter().position(|lane| lane.version == version)
+    }
+
+    /// The lane whose version is likeliest to be answered: the one that was last, or the documented one.
+    pub(super) fn likeliest(&self) -> usize {
+        let answered = (0..self.all.len()).filter(|lane| self.all[*lane].answered_at().is_some());
+        let last = answered.max_by_key(|lane| self.all[*lane].answered_at());
+        last.or_else(|| self.mains().last()).unwrap_or_default()
     }
 
     /// Notes that this process did nothing for so long, and so heard no answers.
@@ -202,7 +212,7 @@ impl Lanes {
     /// Whether all older versions may be asked at once, as far as the time since the last time says.
     fn may_ask_all_at_once(&self, is_throttled: bool, now: Instant) -> bool {
         let Some(last) = self.all_at_once_at else { return true };
-        let has_answered = |lane: usize| self.all[lane].answered_at() > Some(last + THIS_SECOND);
+        let has_answered = |lane: usize| self.all[lane].answered_at() >= Some(last);
         let every = match () {
             () if is_throttled => ALL_AT_ONCE_EVERY_THROTTLED,
             () if (0..self.all.len()).any(|lane| self.lists_evictions(lane) && has_answered(lane)) => {
@@ -234,9 +244,12 @@ impl Lanes {
                 let longest_unpolled = |lanes: &mut dyn Iterator<Item = usize>| {
                     lanes.min_by_key(|lane| self.all[*lane].polled_at())
                 };
-                // The versions that list no evictions only when all others have just been tried.
+                // The versions that list no evictions only when all others have just been tried, and rarely.
                 let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
+                let may_be_next = |lane: &usize| {
+                    self.lists_evictions(*lane) || self.all[*lane].is_unpolled_for(NOT_LISTING_EVERY, now)
+                };
                 // A 429 says nothing of the version: many were asked at once, and this one is yet to be.
                 let is_throttled =
                     |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_yet_to_be_asked();
@@ -245,7 +258,7 @@ impl Lanes {
                     return in_use.into_iter().chain(throttled).collect();
                 }
                 let listing = longest_unpolled(&mut throttled.into_iter()).or(listing);
-                let next = listing.or_else(|| longest_unpolled(&mut others()));
+                let next = listing.or_else(|| longest_unpolled(&mut others().filter(may_be_next)));
                 let new = others().filter(|lane| self.is_new(*lane) && Some(*lane) != next);
                 next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
             }

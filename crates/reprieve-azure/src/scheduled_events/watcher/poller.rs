@@ -17,7 +17,7 @@ use super::log::{self, LogThrottle};
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
 use crate::scheduled_events::client::{
-    Answered, Client, Compute, Failure, LOOK_EVERY, News, SharedPolls, read_answer,
+    Answered, Client, Compute, Failure, FailureKind, LOOK_EVERY, News, SharedPolls, TRY_WITHIN, read_answer,
 };
 use crate::scheduled_events::document::Answer;
 
@@ -75,8 +75,22 @@ enum Part {
 /// A finished request, with its result. A lane is an index of [`Poller::lanes`].
 #[derive(Debug)]
 enum Finished {
-    Poll { lane: usize, number: u64, sent: Instant, answered: Answered },
-    Name { at: Instant, result: Result<Compute> },
+    Poll {
+        lane: usize,
+        number: u64,
+        sent: Instant,
+        answered: Answered,
+    },
+    /// The result of a single poll of a watcher that reads.
+    Trial {
+        lane: usize,
+        sent: Instant,
+        answered: Answered,
+    },
+    Name {
+        at: Instant,
+        result: Result<Compute>,
+    },
 }
 
 impl Poller {
@@ -148,6 +162,7 @@ impl Poller {
                     }
                     self.finished(lane, Some(number), read_answer(version, sent, answered));
                 }
+                Some(Ok(Finished::Trial { lane, sent, answered })) => self.tried(lane, sent, answered),
                 Some(Ok(Finished::Name { at, result })) => self.name_answered(at, result),
                 // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
@@ -182,6 +197,34 @@ impl Poller {
             let Some(lane) = self.lanes.of(version) else { continue };
             self.lanes.lane(lane).polled_by_another(sent);
             self.finished(lane, None, read_answer(version, sent, answered));
+        }
+        self.try_once();
+    }
+
+    /// Sends a single poll if another watcher polls for this one and nobody has heard an answer for a while: only the
+    /// other one may get none.
+    fn try_once(&mut self) {
+        let Some(neighbours) = self.neighbours.as_mut().filter(|_| self.part == Part::Reads) else { return };
+        if !neighbours.begins_trial() {
+            return;
+        }
+        let lane = self.lanes.likeliest();
+        let (client, version, sent) = (self.client.clone(), self.lanes.lane(lane).version, Instant::now());
+        self.requests.spawn(async move {
+            let answered = client.poll(version, TRY_WITHIN).await;
+            Finished::Trial { lane, sent, answered }
+        });
+        lock(&self.shared).polls += 1;
+    }
+
+    fn tried(&mut self, lane: usize, sent: Instant, answered: Answered) {
+        let version = self.lanes.lane(lane).version;
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.tried(version, sent, &answered);
+        }
+        if let Ok(answer) = read_answer(version, sent, answered) {
+            self.lanes.lane(lane).polled_by_another(sent);
+            self.answered(lane, None, answer);
         }
     }
 
@@ -256,6 +299,9 @@ impl Poller {
     }
 
     fn answered(&mut self, lane: usize, number: Option<u64>, answer: Answer) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.heard();
+        }
         if !self.lanes.answered(lane, number, answer.sent, answer.at) {
             return;
         }
@@ -266,6 +312,10 @@ impl Poller {
 
     fn failed(&mut self, lane: usize, failure: &Failure) {
         let now = Instant::now();
+        if let Some(neighbours) = self.neighbours.as_mut().filter(|_| failure.kind == FailureKind::Throttled)
+        {
+            neighbours.throttled();
+        }
         if self.lanes.failed(lane, failure, now) {
             let mut shared = lock(&self.shared);
             shared.errors += 1;

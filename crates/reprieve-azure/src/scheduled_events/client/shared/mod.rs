@@ -4,6 +4,7 @@
 
 mod ask_lock;
 mod polls;
+mod trials;
 mod written;
 
 use std::fs;
@@ -17,6 +18,7 @@ use tracing::debug;
 
 use self::ask_lock::AskLock;
 pub(crate) use self::polls::{News, SharedPolls};
+pub(crate) use self::trials::TRY_WITHIN;
 use super::compute::Compute;
 
 /// How often a process looks for the answer of the one that asks, and for the end of that.

@@ -4,7 +4,7 @@
 //! holds a lock, which ends with its process: another one takes over within [`LOOK_EVERY`](super::LOOK_EVERY).
 //! While it lives, it shows a sign of that; when there has been none for [`SILENT_AFTER`], such as while it is
 //! stopped, one other process polls as well, by a second lock, until it sees a sign of the first again. One that
-//! reaches the service no more, in any version, leaves the lock to the next: only its own network may be broken.
+//! alone gets no answers leaves the lock to one that does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,10 +18,10 @@ use tracing::{debug, warn};
 
 use super::SharedDirectory;
 use super::ask_lock::AskLock;
+use super::trials::Trials;
 use super::written::Written;
 use crate::scheduled_events::client::Answered;
-use crate::scheduled_events::client::failure::FailureKind;
-use crate::scheduled_events::document::ApiVersion;
+use crate::scheduled_events::document::{ApiVersion, Document};
 
 /// How often the process that polls shows that it is not stopped.
 const SHOW_EVERY: Duration = Duration::from_millis(400);
@@ -44,16 +44,13 @@ const LATE_MAX: Duration = Duration::from_millis(1_500);
 /// A process that has not looked for so long does not know how long the others, or the service, have been silent.
 const LOOKS_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// After this time without an answer or a refusal a process leaves the polls to another one.
-const DEAF_AFTER: Duration = Duration::from_secs(2);
-
 /// An answer that was not renewed for so long is removed: the version is not polled any more.
 const OUTDATED_AFTER: Duration = Duration::from_secs(10);
 
 /// The largest file that is read: the largest answers in all versions.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// For how long a process that failed to write, or got no answer, leaves the polls to the others.
+/// For how long a process that failed to write, or alone got no answer, leaves the polls to the others.
 const UNABLE_FOR: Duration = Duration::from_secs(10);
 
 /// How often it is logged that the polls can't be shared.
@@ -71,10 +68,11 @@ pub(crate) struct SharedPolls {
     lock: Option<(AskLock, Instant)>,
     /// When this process last showed that it polls.
     shown: Option<Instant>,
-    /// When this process failed to write, or left the polls because it got no answers.
+    /// When this process failed to write, or left the polls to one that gets answers.
     failed_at: Option<Instant>,
-    /// When the service last answered this process.
-    reached_at: Instant,
+    trials: Trials,
+    /// What was answered to this process's trial, until it has the lock that it claimed.
+    claimed_with: Option<(ApiVersion, Written, Instant)>,
     /// When this process last looked.
     looked: Instant,
     /// The last sign of the process of each rank.
@@ -114,7 +112,8 @@ impl SharedPolls {
             lock: None,
             shown: None,
             failed_at: None,
-            reached_at: now,
+            trials: Trials::new(now),
+            claimed_with: None,
             looked: now,
             signs: [Sign { id: 0, seen: now }; RANKS as usize],
             last: BTreeMap::new(),
@@ -144,24 +143,27 @@ impl SharedPolls {
         let now = Instant::now();
         if now - self.looked > LOOKS_WITHIN {
             self.signs.iter_mut().for_each(|sign| sign.seen = now);
-            self.reached_at = now;
+            self.trials.heard(now);
         }
         self.looked = now;
         self.lock.take_if(|(lock, _)| !lock.is_in_place());
         self.read_signs(now)?;
         self.failed_at.take_if(|at| now - *at >= UNABLE_FOR);
-        if self.failed_at.is_none() {
+        let claim = self.read("claim")?.as_deref().map_or(0, id_of_sign);
+        if self.trials.on_claim(claim, now) && self.lock.take().is_some() {
+            debug!("another worker gets answers from the metadata service, and this one none; it polls now");
+            self.failed_at = Some(now);
+        }
+        if self.failed_at.is_none() && !self.trials.is_claimed(now) {
             self.take_lock(now)?;
         }
         self.lock.take_if(|(lock, since)| {
             self.signs[..usize::from(lock.rank)].iter().any(|sign| sign.seen > *since)
         });
-        let is_deaf = |since: Instant| now - since.max(self.reached_at) >= DEAF_AFTER;
-        if self.lock.take_if(|(_, since)| is_deaf(*since)).is_some() {
-            debug!("the metadata service does not answer this worker; another one tries it");
-            self.failed_at = Some(now);
-        }
         if self.lock.is_some() {
+            if let Some((version, written, sent)) = self.claimed_with.take() {
+                self.store(version, written, sent);
+            }
             return self.show(now).map(|()| true);
         }
         Ok(match self.failed_at {
@@ -259,18 +261,21 @@ impl SharedPolls {
 
     /// Writes what this process got for the others, if it polls for them and none of them got a later answer.
     pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
-        if has_reached(answered) {
-            self.reached_at = Instant::now();
+        if self.lock.is_some() {
+            self.store(version, Written::of(version, answered, sent.elapsed()), sent);
         }
+    }
+
+    fn store(&mut self, version: ApiVersion, written: Written, sent: Instant) {
         let Some((lock, _)) = &self.lock else { return };
         let temporary = self.file(&format!("new{}", lock.rank));
         let unread = self.read_news();
         self.unread.extend(unread);
-        let key = (version, answered.is_ok());
+        let key = (version, written.is_answer());
         if self.last.get(&key).is_some_and(|(_, newest)| *newest > sent) {
             return;
         }
-        self.last.insert(key, (Written::of(version, answered, sent.elapsed()), sent));
+        self.last.insert(key, (written, sent));
         self.last.retain(|_, (_, newest)| newest.elapsed() < OUTDATED_AFTER);
         let all: Vec<_> = self.last.values().map(|(written, _)| written).collect();
         let stored = serde_json::to_vec(&all).map_err(io::Error::other).and_then(|text| {
@@ -281,6 +286,43 @@ impl SharedPolls {
             Ok(()) => {}
             // The directory was removed. The next look makes a new one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
+            Err(error) => self.can_not_share(&error),
+        }
+    }
+
+    /// Notes that an answer could be read, whoever polled.
+    pub(crate) fn heard(&mut self) {
+        self.trials.heard(Instant::now());
+    }
+
+    /// Notes that the service answered 429, whoever polled.
+    pub(crate) fn throttled(&mut self) {
+        self.trials.throttled(Instant::now());
+    }
+
+    /// Whether this process, which does not poll, is to send a single poll now, because nobody has heard an answer
+    /// for a while. Its end must be told to [`tried`](Self::tried).
+    pub(crate) fn begins_trial(&mut self) -> bool {
+        let now = Instant::now();
+        if self.failed_at.is_some() || !self.trials.is_due(now) {
+            return false;
+        }
+        // Without a lock there is nothing to share.
+        let Ok(Some(lock)) = AskLock::try_take(0, self.file("trial")) else { return false };
+        self.trials.began(lock, now);
+        true
+    }
+
+    /// Takes the result of a trial. If it was answered and the process that polls was not, this one claims the polls.
+    pub(crate) fn tried(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
+        let is_answered = answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok());
+        let Some(claim) = self.trials.ended(is_answered) else { return };
+        debug!("the metadata service answers this worker, and not the one that polls; it claims the polls");
+        match fs::write(self.file("claim"), claim.to_le_bytes()) {
+            Ok(()) => {
+                let written = Written::of(version, answered, sent.elapsed());
+                self.claimed_with = Some((version, written, sent));
+            }
             Err(error) => self.can_not_share(&error),
         }
     }
@@ -314,12 +356,6 @@ impl SharedPolls {
     fn file(&self, what: &str) -> PathBuf {
         self.directory.file(&self.subject, what)
     }
-}
-
-/// Whether the service answered, if only with a refusal.
-fn has_reached(answered: &Answered) -> bool {
-    let no_answer = [FailureKind::Unreachable, FailureKind::TimedOut];
-    answered.as_ref().err().is_none_or(|failure| !no_answer.contains(&failure.kind))
 }
 
 /// Half a sign reads as another one, which is a sign too.

@@ -225,47 +225,142 @@ async fn each_polls_by_itself_while_all_that_hold_a_lock_are_stopped() {
     assert!(!other.look(), "one of them goes on");
 }
 
+const NOTHING_YET: &str = r#"{"DocumentIncarnation":1,"Events":[]}"#;
+
+/// Looks, polls if it is to, and tries if it is to, with what `answer` says of it.
+fn act(of: &mut SharedPolls, answer: &dyn Fn() -> Answered, trials: &Cell<u32>) -> bool {
+    let polls = of.look();
+    let hears = |of: &mut SharedPolls, answered: &Answered| match answered {
+        Ok(body) if body.bytes == NOTHING_YET.as_bytes() => of.heard(),
+        Err(failure) if failure.kind == FailureKind::Throttled => of.throttled(),
+        _ => {}
+    };
+    for news in of.news() {
+        hears(of, &news.answered);
+    }
+    if polls {
+        let answered = answer();
+        hears(of, &answered);
+        of.write(VERSION, Instant::now(), &answered);
+    } else if of.begins_trial() {
+        trials.set(trials.get() + 1);
+        let (sent, answered) = (Instant::now(), answer());
+        of.tried(VERSION, sent, &answered);
+        hears(of, &answered);
+    }
+    polls
+}
+
 #[tokio::test(start_paused = true)]
-async fn no_other_process_polls_while_the_service_refuses_and_one_at_a_time_while_it_does_not_answer() {
-    for (status, turns) in [(Some(503), 1), (None, 5)] {
+async fn the_same_process_polls_while_the_service_answers_nobody_and_the_others_try_rarely() {
+    for (kind, status) in [
+        (FailureKind::Server, Some(503)),
+        (FailureKind::TimedOut, None),
+        (FailureKind::Unreachable, None),
+        (FailureKind::Throttled, Some(429)),
+    ] {
         let vm = Vm::new();
-        let mut processes = vm.processes(8);
+        let (mut processes, trials) = (vm.processes(16), Cell::new(0));
         let mut polled = std::collections::BTreeSet::new();
-        for _ in 0..100 {
-            let polling: Vec<_> = (0..8).filter(|index| processes[*index].look()).collect();
-            // One that has just left the polls goes on until it sees that another has them.
-            assert!((1..=2).contains(&polling.len()), "{polling:?}");
-            let kind = status.map_or(FailureKind::TimedOut, FailureKind::of_status);
-            for index in &polling {
-                processes[*index].write(VERSION, Instant::now(), &refused(kind, status));
+        for _ in 0..600 {
+            for (index, process) in processes.iter_mut().enumerate() {
+                if act(process, &|| refused(kind, status), &trials) {
+                    polled.insert(index);
+                }
             }
-            polled.extend(polling);
             sleep(LOOK_EVERY).await;
         }
-        assert!(polled.len() >= turns && (status.is_none() || polled.len() == 1), "{status:?}: {polled:?}");
+        assert_eq!(polled.len(), 1, "{kind:?}: {polled:?}");
+        let at_most = if kind == FailureKind::Throttled { 0 } else { 60 };
+        assert!(trials.get() <= at_most, "{kind:?}: {} in a minute", trials.get());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_alone_gets_no_answer_leaves_the_polls_to_one_that_does() {
+async fn a_process_that_alone_gets_no_answers_leaves_the_polls_to_one_that_does() {
+    let junk = || Ok(body("<html>sign in</html>"));
+    let cases: [&dyn Fn() -> Answered; 4] = [
+        &|| refused(FailureKind::Unreachable, None),
+        &|| refused(FailureKind::TimedOut, None),
+        &|| refused(FailureKind::Refused, Some(403)),
+        &junk,
+    ];
+    for cut_off in cases {
+        let vm = Vm::new();
+        let (mut processes, trials) = (vm.processes(5), Cell::new(0));
+        assert!(processes[0].look(), "it polls");
+        let began = Instant::now();
+        let (mut heard, mut last_polled_by_first) = (None, began);
+        while began.elapsed() < Duration::from_secs(60) {
+            for (index, process) in processes.iter_mut().enumerate() {
+                let answer: &dyn Fn() -> Answered =
+                    if index == 0 { cut_off } else { &|| Ok(body(NOTHING_YET)) };
+                let polls = act(process, answer, &trials);
+                if polls && index == 0 {
+                    last_polled_by_first = Instant::now();
+                } else if polls {
+                    heard.get_or_insert(began.elapsed());
+                }
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        let (after, until) = (heard.expect("another one polls"), last_polled_by_first - began);
+        assert!(after <= Duration::from_millis(2_500), "{after:?}");
+        assert!(until <= Duration::from_millis(2_500), "the first one goes on until {until:?}");
+        assert_eq!(trials.get(), 1);
+    }
+}
+
+/// The next one may be cut off, too: then it takes some more trials.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_gets_no_answers_either_claims_nothing() {
     let vm = Vm::new();
-    let (mut cut_off, mut other) = (vm.process(), vm.process());
-    let mut heard = None;
+    let (mut processes, trials) = (vm.processes(5), Cell::new(0));
+    assert!(processes[0].look(), "it polls");
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(30) {
-        if cut_off.look() {
-            cut_off.write(VERSION, Instant::now(), &refused(FailureKind::Unreachable, None));
-        }
-        if other.look() {
-            other.write(VERSION, Instant::now(), &Ok(body("heard")));
-        }
-        if cut_off.news().iter().any(|news| news.answered.is_ok()) {
-            heard.get_or_insert(began.elapsed());
+    let mut heard = None;
+    while began.elapsed() < Duration::from_secs(60) {
+        for (index, process) in processes.iter_mut().enumerate() {
+            let is_cut_off = index < 3;
+            let answer: &dyn Fn() -> Answered = if is_cut_off {
+                &|| refused(FailureKind::Unreachable, None)
+            } else {
+                &|| Ok(body(NOTHING_YET))
+            };
+            let polls = act(process, answer, &trials);
+            assert!(!polls || index == 0 || !is_cut_off, "process {index} polls");
+            if polls && !is_cut_off {
+                heard.get_or_insert(began.elapsed());
+            }
         }
         sleep(LOOK_EVERY).await;
     }
-    assert!(heard.is_some_and(|after| after <= DEAF_AFTER + LOOK_EVERY * 3), "{heard:?}");
-    assert!(!cut_off.look(), "and they stay there");
+    assert!(heard.is_some_and(|after| after <= Duration::from_millis(4_500)), "{heard:?}");
+}
+
+/// Answers come, only late: the first ones when the others have begun to doubt.
+#[tokio::test(start_paused = true)]
+async fn nobody_claims_the_polls_of_one_whose_answers_are_late() {
+    let vm = Vm::new();
+    let (mut polls, mut reads) = (vm.process(), vm.process());
+    assert!(polls.look());
+    sleep(Duration::from_millis(2_500)).await;
+    assert!(!reads.look());
+    // It did not look for a while, so it knows of no silence yet.
+    for _ in 0..21 {
+        polls.look();
+        assert!(!reads.look());
+        sleep(LOOK_EVERY).await;
+    }
+    assert!(reads.begins_trial());
+    let sent = Instant::now();
+    polls.write(VERSION, sent.checked_sub(Duration::from_secs(5)).unwrap(), &Ok(body(NOTHING_YET)));
+    reads.look();
+    assert_eq!(texts(&mut reads), [NOTHING_YET]);
+    reads.heard();
+    reads.tried(VERSION, sent, &Ok(body(NOTHING_YET)));
+    sleep(LOOK_EVERY).await;
+    assert!(polls.look() && !reads.look(), "the first one goes on");
 }
 
 #[tokio::test(start_paused = true)]
