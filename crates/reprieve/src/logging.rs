@@ -15,8 +15,10 @@ use tracing::span::Record;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormattedFields;
 use tracing_subscriber::fmt::format::{FormatFields, JsonFields, Writer};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::job_spans::JobSpans;
 use crate::settings::{LogFormat, LogSettings};
 
 /// How many lines may wait to be written. More are dropped and counted. Some megabytes at most.
@@ -34,6 +36,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Log {
     lines: Arc<Lines>,
+    spans: JobSpans,
 }
 
 impl Log {
@@ -45,14 +48,14 @@ impl Log {
         let terminal = io::stderr().is_terminal();
         let format = format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
         let lines = Arc::new(Lines::default());
-        let handle = Handle(Arc::clone(&lines));
+        let (handle, spans) = (Handle(Arc::clone(&lines)), JobSpans::default());
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || handle.clone());
         let begun = match format {
-            LogFormat::Text => log.with_ansi(terminal).finish().try_init(),
+            LogFormat::Text => log.with_ansi(terminal).finish().with(spans.clone()).try_init(),
             LogFormat::Json => {
                 // All spans: in one of the job's own, the job's id is in another.
                 let log = log.json().flatten_event(true);
-                log.fmt_fields(SpanFields::default()).finish().try_init()
+                log.fmt_fields(SpanFields::default()).finish().with(spans.clone()).try_init()
             }
         };
         if begun.is_ok() {
@@ -65,7 +68,12 @@ impl Log {
             tracing::debug!("the program has installed its own tracing subscriber, which is used");
         }
         log_panics();
-        Ok(Self { lines })
+        Ok(Self { lines, spans })
+    }
+
+    /// Returns what knows the spans that jobs have open.
+    pub(crate) fn spans(&self) -> JobSpans {
+        self.spans.clone()
     }
 }
 

@@ -63,6 +63,7 @@ override those in the code:
   in-fleet = N      how many run at once in all workers of the store [default: none]
   step-timeout = \"DURATION\"  how long a step may take [default: none]
   job-timeout = \"DURATION\"   how long an attempt may run, over all machines [default: none]
+  stall-after = \"DURATION\"   how long a step may make no save and no progress [default: none]
   attempts = N      how many deliveries may fail without progress [default: 5]
   backoff = \"DURATION\", backoff-max = \"DURATION\"
                     the delay after the first failure, which grows fourfold, and the longest
@@ -132,8 +133,9 @@ pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
 #[expect(clippy::needless_pass_by_value, reason = "the worker consumes its command line")]
 pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     let stopped = WorkerSettings::read(&args).and_then(|mut settings| {
-        let _log = Log::begin(std::mem::take(&mut settings.log))?;
-        process(settings, configure)
+        let log = Log::begin(std::mem::take(&mut settings.log))?;
+        let spans = Arc::new(log.spans());
+        process(settings, |worker| configure(worker.spans(spans)))
     });
     match stopped {
         Ok(all_released) if all_released => ExitCode::SUCCESS,

@@ -15,7 +15,7 @@ use super::interruptions::{Decision, InterruptionEvent, Interruptions};
 use super::janitor::Janitor;
 use super::receiver::{Received, Receiver, ReceiverEvent};
 use super::reporter::{Reporter, Showing};
-use super::shared::{RunningJob, Shared};
+use super::shared::Shared;
 use super::stalls::Stalls;
 use super::stop::Stopping;
 use crate::clock::unix_millis;
@@ -305,7 +305,7 @@ impl Dispatcher {
         self.reporter.publish(Showing {
             stage: self.lifecycle.stage(),
             completed: self.deliveries.completed(),
-            in_flight: self.shared.running.map(RunningJob::in_flight),
+            in_flight: self.shared.running.map(|job| job.in_flight(&self.shared)),
             machine: self.interruptions.machine(),
             notices: self.interruptions.shown(),
             deferred: self.shared.deferred.shown(unix_millis()),

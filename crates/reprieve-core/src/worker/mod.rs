@@ -17,6 +17,7 @@
 //! | `kind` | one kind of job: its measurements, and its jobs under its limits |
 //! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
+//! | `stalls`, `spans` | jobs that do not move; the port to whoever knows where they stand |
 //! | `shared` | the state that all actors share, with the jobs that run now |
 //! | `states` | makes what all jobs share, before the first job, and drops it at the end |
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
@@ -43,6 +44,7 @@ mod reporter;
 
 mod settings;
 mod shared;
+mod spans;
 mod stalls;
 mod states;
 mod stop;
@@ -58,5 +60,6 @@ pub use limits::Limits;
 pub use receiver::releasable;
 pub use reporter::{Monitor, report_every};
 pub use settings::{Expiring, Settings};
+pub use spans::OpenSpans;
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;

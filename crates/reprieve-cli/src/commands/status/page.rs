@@ -213,6 +213,7 @@ fn limits_of(kind: &LimitedKind) -> String {
         kind.in_fleet.map(|most| format!("{most} in the fleet")),
         kind.step_timeout_ms.map(|limit| format!("{} a step", time(limit))),
         kind.job_timeout_ms.map(|limit| format!("{} a job", time(limit))),
+        kind.stall_after_ms.map(|limit| format!("stopped when still for {}", time(limit))),
         Some(format!(
             "{} attempts, {} to {} apart",
             kind.attempts,
@@ -300,7 +301,11 @@ fn waiting(status: &Status) -> impl Iterator<Item = [String; 3]> {
 fn moved(job: &InFlight, now: i64) -> String {
     let progress = progress(&job.progress);
     match job.stalled_since_unix_ms {
-        Some(since) => format!("{progress}, stalled for {}", whole_seconds(now.saturating_sub(since))),
+        Some(since) => {
+            let still = whole_seconds(now.saturating_sub(since));
+            let place = job.stalled_in.as_ref().map(|place| format!(" in {}", cut(&plain(place))));
+            format!("{progress}, stalled for {still}{}", place.unwrap_or_default())
+        }
         None => progress,
     }
 }
@@ -419,6 +424,7 @@ mod tests {
             steps: 3,
             since_unix_ms: NOW - 61_000,
             stalled_since_unix_ms: (job == "order-1").then_some(NOW - 754_000),
+            stalled_in: (job == "order-1").then(|| "step 4, span download".to_owned()),
             escalated: (job == "order-1").then(|| "3 deliveries ended before".to_owned()),
         }
     }
@@ -468,6 +474,7 @@ mod tests {
             in_fleet,
             step_timeout_ms: Some(90_000),
             job_timeout_ms: None,
+            stall_after_ms: Some(600_000),
             attempts: 3,
             backoff_ms: 1_000,
             backoff_max_ms: 300_000,

@@ -60,6 +60,13 @@ impl Guardian {
         if !settles && self.was_cancelled(&assignment).await {
             return self.finish_cancelled(&assignment).await;
         }
+        let ended = match (ended, assignment.run.hung.get()) {
+            // It saved when it was asked to, and has stood still nevertheless.
+            (RunOutcome::Yielded | RunOutcome::CutShort(_), Some(hang)) => {
+                RunOutcome::TimedOut(TimedOut::Stall(hang.still))
+            }
+            (ended, _) => ended,
+        };
         if let Some(needed) = Box::pin(self.is_excused_by(&assignment, &ended)).await {
             return self.defer_until_served(assignment, &needed).await;
         }
@@ -357,8 +364,10 @@ impl Guardian {
     /// Handles a timeout, which is a failure. One of the whole job counts whether or not the job moved.
     async fn time_out(self: Box<Self>, assignment: Box<Assignment>, what: TimedOut) -> DeliveryReport {
         let reason = what.reason();
-        if matches!(what, TimedOut::Step(_)) {
-            return self.fail(assignment, &JobError::retry(reason)).await;
+        if matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)) {
+            let place = assignment.run.hung.get().map(|hang| format!(" ({})", hang.place));
+            let error = JobError::retry(reason + &place.unwrap_or_default());
+            return self.fail(assignment, &error).await;
         }
         let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
         let timed_out = account.timed_out.saturating_add(1);
@@ -380,7 +389,7 @@ impl Guardian {
                 return assignment.run.waits_for.get().cloned();
             }
             RunOutcome::Failed(error) => error.is_retry(),
-            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_)),
+            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
             _ => false,
         };
         if !may_be {
@@ -545,7 +554,8 @@ impl Guardian {
     }
 
     /// Revokes a job that has not yielded by the soft mark, and releases it; it resumes at its last
-    /// checkpoint, unless it was cancelled. A step that blocked its thread past its timeout has failed.
+    /// checkpoint, unless it was cancelled. A step that blocked its thread past its timeout has failed, and so has
+    /// one that stalled.
     pub(super) async fn cut(
         self: Box<Self>,
         assignment: Box<Assignment>,
@@ -554,7 +564,11 @@ impl Guardian {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
         let run = &assignment.run;
-        let timed_out = if run.interrupted.is_cancelled() { None } else { run.time_limit.of_step() };
+        let timed_out = match run.hung.get() {
+            Some(hang) => Some(TimedOut::Stall(hang.still)),
+            None if run.interrupted.is_cancelled() => None,
+            None => run.time_limit.of_step(),
+        };
         let report = if self.was_cancelled(&assignment).await {
             self.finish_cancelled(&assignment).await
         } else if let Some(what) = timed_out {
