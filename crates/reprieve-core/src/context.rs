@@ -92,6 +92,8 @@ pub(crate) struct JobRun {
     pub(crate) stalled_unix_ms: AtomicI64,
     /// Set when it is to be stopped because it stands still.
     pub(crate) hung: OnceLock<Hang>,
+    /// Its step blocked its thread when it was given up.
+    pub(crate) blocks: AtomicBool,
     /// Calls of its steps to the store that failed and are tried again.
     pub(crate) outages: AtomicU64,
     /// The span in which its steps run.

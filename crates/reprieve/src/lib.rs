@@ -51,10 +51,12 @@ pub mod checkup;
 mod client;
 mod duration;
 mod exit;
+
 mod health;
 mod job_spans;
 mod logging;
 mod queues;
+mod repair;
 mod secondary;
 mod settings;
 mod signals;

@@ -150,6 +150,9 @@ pub struct WorkerReport {
     /// its machine's name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_sources: bool,
+    /// The fault of its machine that it has proven; `None` while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
@@ -188,6 +191,7 @@ impl WorkerReport {
             vm: String::new(),
             boot: String::new(),
             without_sources: false,
+            fault: None,
             pid: std::process::id(),
             stage: String::new(),
             at_unix_ms: 0,

@@ -125,6 +125,7 @@ impl TestContext {
             since_unix_ms: unix_millis(),
             stalled_unix_ms: AtomicI64::new(0),
             hung: OnceLock::new(),
+            blocks: AtomicBool::new(false),
             outages: AtomicU64::new(0),
             span: OnceLock::new(),
             escalated: OnceLock::new(),

@@ -421,6 +421,7 @@ impl WorkerBuilder {
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),
             runs: Recent::new(KEPT),
+            replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),

@@ -46,6 +46,8 @@ pub(super) struct Shared {
     /// One permit for each job that may run at once. A job's task holds it until the task really
     /// ends.
     pub(super) slots: Arc<Semaphore>,
+    /// Slots that replace stuck ones, beside those of the settings.
+    pub(super) replaced: AtomicUsize,
     /// Guardians with a job in a slot. Any further slot in use belongs to a task that was given up
     /// and still runs.
     pub(super) guarded: AtomicUsize,
@@ -81,13 +83,23 @@ pub(super) struct Shared {
 impl Shared {
     /// Returns the number of slots occupied by tasks that were given up and have not ended.
     pub(super) fn stuck(&self) -> usize {
-        let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
+        let taken = self.all_slots().saturating_sub(self.slots.available_permits());
         taken.saturating_sub(self.guarded.load(Relaxed))
+    }
+
+    /// Returns the number of slots, with those that replace stuck ones.
+    fn all_slots(&self) -> usize {
+        self.settings.concurrency + self.replaced.load(Relaxed)
+    }
+
+    /// Returns how many jobs can run at once.
+    pub(super) fn usable_slots(&self) -> usize {
+        self.all_slots().saturating_sub(self.stuck()).min(self.settings.concurrency)
     }
 
     /// Whether every slot is occupied by such a task, so that this worker can run no job.
     pub(super) fn is_stuck(&self) -> bool {
-        self.stuck() >= self.settings.concurrency
+        self.stuck() >= self.all_slots()
     }
 
     /// Returns a number for a delivery, unique in this worker.

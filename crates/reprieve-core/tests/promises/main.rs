@@ -41,6 +41,7 @@ mod shared_values;
 mod snapshots;
 mod stages;
 mod stalls;
+mod stuck;
 mod support;
 mod thaws;
 mod twice;

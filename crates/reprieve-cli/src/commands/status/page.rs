@@ -265,7 +265,11 @@ fn worker(report: &WorkerReport, now: i64, silent_after: u128) -> [String; 6] {
     [
         short(report.worker.as_str()),
         if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
-        if silent { "silent".to_owned() } else { plain(&report.stage) },
+        match &report.fault {
+            _ if silent => "silent".to_owned(),
+            Some(fault) => format!("{}, {}", plain(&report.stage), cut(&plain(fault))),
+            None => plain(&report.stage),
+        },
         report.in_flight.len().to_string(),
         report.completed.to_string(),
         ago(age),

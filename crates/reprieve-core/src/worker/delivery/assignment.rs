@@ -173,6 +173,7 @@ fn job_run(
         since_unix_ms: unix_millis(),
         stalled_unix_ms: AtomicI64::new(0),
         hung: OnceLock::new(),
+        blocks: AtomicBool::new(false),
         outages: AtomicU64::new(0),
         span: OnceLock::new(),
         escalated: OnceLock::new(),
