@@ -516,8 +516,8 @@ mod tests {
             |limits| WorkerReport { limits: vec![limits], ..report("cd46fd0d", "vm", 1_000, Vec::new()) };
         let all = [limited(7, Some(3)), limited(5, Some(3)), limited(1, None)];
         let status = Status { workers: all.map(worker).into(), ..status() };
-        let apart = "2 per worker, 1m 30s a step, 3 attempts, 1s to 5m apart";
-        let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, 3 attempts, 1s to 5m apart";
+        let apart = "2 per worker, 1m 30s a step, stopped when still for 10m, 3 attempts, 1s to 5m apart";
+        let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, stopped when still for 10m, 3 attempts, 1s to 5m apart";
         let row =
             |numbers: [&str; 2], limits: &str| ["reindex", numbers[0], numbers[1], limits].map(str::to_owned);
         assert_eq!(limits(&status), [row(["1", "1"], apart), row(["2", "12"], agreed)]);
