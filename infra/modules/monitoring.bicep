@@ -76,7 +76,7 @@ type logAlertType = {
 var alwaysThere logAlertType[] = [
   {
     name: 'oldest-message'
-    description: 'A message has waited for longer than expected: too little capacity, or jobs that no worker takes. See reprieve status.'
+    description: 'A message has waited for longer than expected: too little capacity, jobs that stand still, or jobs that no worker takes. reprieve status --queue QUEUE shows which.'
     severity: 2
     query: loadTextContent('../monitoring/queries/oldest-message.kql')
     column: 'oldest_minutes'
@@ -87,7 +87,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'poison'
-    description: 'Jobs are in the poison queue. See reprieve status; mend the cause, then reprieve redrive, which needs Storage Queue Data Contributor.'
+    description: 'Jobs are in the poison queue. reprieve status --queue QUEUE shows the reasons; mend the cause, then reprieve redrive, which needs Storage Queue Data Contributor.'
     severity: 2
     query: loadTextContent('../monitoring/queries/poison.kql')
     column: 'poisoned'
@@ -98,7 +98,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'silent-workers'
-    description: 'VMs are up, but no worker there could be asked for its metrics. Repairs replace them if they are unhealthy; look at their log, their console and the extension\'s output.'
+    description: 'VMs are up, but no worker there could be asked for its metrics. reprieve status shows which are silent; journalctl -u "reprieve-worker*", by az vm run-command invoke, shows why. Repairs replace VMs that are unhealthy.'
     severity: 1
     query: loadTextContent('../monitoring/queries/silent-workers.kql')
     column: 'silent'
@@ -109,7 +109,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'evictions'
-    description: 'More evictions than usual: add sizes or a region to the fleets.'
+    description: 'More evictions than usual: add sizes or a region to the fleets. reprieve status shows the last drains.'
     severity: 3
     query: loadTextContent('../monitoring/queries/evictions.kql')
     column: 'evictions'
@@ -120,7 +120,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'abandoned-drains'
-    description: 'A drain ended with messages that were not released: steps too long, or storage too slow. Their jobs wait until their leases end.'
+    description: 'A drain ended with messages that were not released: steps too long, or storage too slow. Their jobs wait until their leases end. reprieve status shows what the last drains left.'
     severity: 2
     query: loadTextContent('../monitoring/queries/abandoned-drains.kql')
     column: 'drains'
@@ -147,7 +147,7 @@ var onlyFixed logAlertType[] = [
 var onlyAutoscaled logAlertType[] = [
   {
     name: 'unserved'
-    description: 'Messages have waited for half an hour in which a scale set had no VM: no capacity, no quota, or autoscale fails. See the activity log of the scale set.'
+    description: 'Messages have waited for half an hour in which a scale set had no VM: no capacity, no quota, or autoscale fails. az monitor activity-log list -g GROUP --offset 1h shows why.'
     severity: 1
     query: loadTextContent('../monitoring/queries/unserved.kql')
     column: 'minutes'

@@ -124,11 +124,18 @@ struct Manager(UnixDatagram);
 impl Manager {
     /// Starts a worker under it, with a watchdog of a second.
     fn start(sandbox: &Sandbox, store: &str) -> (Self, Worker) {
+        Self::start_with(sandbox, store, &[])
+    }
+
+    /// The same with further environment variables.
+    fn start_with(sandbox: &Sandbox, store: &str, more: &[(&str, &str)]) -> (Self, Worker) {
         let socket = sandbox.path("notify.sock");
         let manager = Self(UnixDatagram::bind(&socket).expect("a socket"));
         manager.0.set_nonblocking(true).expect("a mode");
         let arguments = ["--metadata-url", "off", "--concurrency", "1"];
-        let environment = [("NOTIFY_SOCKET", socket.to_str().expect("a path")), ("WATCHDOG_USEC", "1000000")];
+        let socket = socket.to_str().expect("a path");
+        let own = [("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", "1000000")];
+        let environment = [&own, more].concat();
         let worker = Worker::start_on(store, sandbox.directory(), Path::new(JOBS), arguments, &environment);
         (manager, worker)
     }
@@ -138,6 +145,18 @@ impl Manager {
         let mut buffer = [0; 1_000];
         let length = until("a report", PATIENCE, async || self.0.recv(&mut buffer).ok()).await;
         String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned).collect()
+    }
+
+    /// Receives reports until there is none for a second, when systemd would kill the worker.
+    async fn falls_silent(&self) {
+        let (mut last, mut buffer) = (Instant::now(), [0; 1_000]);
+        until("the worker reports no more", PATIENCE, async || {
+            while self.0.recv(&mut buffer).is_ok() {
+                last = Instant::now();
+            }
+            (last.elapsed() >= Duration::from_secs(1)).then_some(())
+        })
+        .await;
     }
 
     /// Receives reports until one has all `lines`.
@@ -209,4 +228,41 @@ async fn a_job_that_is_interrupted_too_often_moves_to_the_queue_of_other_workers
     assert_eq!((walked.delivery, walked.pid), (1, calm.pid()));
     calm.stop().await;
     third.stop().await;
+}
+
+/// Stops a worker's control loop in this way, lets the watchdog kill it, and returns how long the next one took to go on.
+#[expect(clippy::print_stdout, reason = "it is a part of its test")]
+async fn is_succeeded_when(what: &str, break_it: impl FnOnce(&Sandbox, &Worker)) {
+    let sandbox = Sandbox::new().await;
+    let job = sandbox.enqueue("walk", [walk(&sandbox, 60, 50)]).await.remove(0);
+    let block = sandbox.path("block");
+    let environment = [("TEST_BLOCKS_CONTROL", block.to_str().expect("a path"))];
+    let (systemd, mut first) = Manager::start_with(&sandbox, &sandbox.address(), &environment);
+    systemd.reports(&["READY=1", "WATCHDOG=1"]).await;
+    stepped(&sandbox, 5).await;
+    let broken = Instant::now();
+    break_it(&sandbox, &first);
+    systemd.falls_silent().await;
+    let seen = broken.elapsed();
+    first.kill();
+    let second = worker(&sandbox, &[]);
+    until("the next worker goes on", PATIENCE, async || {
+        sandbox.journal().read().iter().any(|stepped| stepped.pid == second.pid()).then_some(())
+    })
+    .await;
+    println!("{what}: seen after {} ms, goes on after {} ms", seen.as_millis(), broken.elapsed().as_millis());
+    let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
+    assert_eq!((walked.sum, walked.pid), (59 * 60 / 2, second.pid()));
+    // A blocked control thread does not block the job, whose last steps were not saved.
+    println!("{what}: {} steps of 60 done again", sandbox.journal().redone());
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_control_thread_is_stopped_or_blocked_is_silent_and_its_successor_goes_on() {
+    is_succeeded_when("SIGSTOP", |_, worker| worker.signal(Signal::STOP)).await;
+    is_succeeded_when("blocked control thread", |sandbox, _| {
+        std::fs::write(sandbox.path("block"), "").expect("a file");
+    })
+    .await;
 }

@@ -90,6 +90,14 @@ pub(crate) struct JobRun {
     pub(crate) since_unix_ms: i64,
     /// Since when it has not moved for long, in milliseconds since the Unix epoch; zero while it moves.
     pub(crate) stalled_unix_ms: AtomicI64,
+    /// Set when it is to be stopped because it stands still.
+    pub(crate) hung: OnceLock<Hang>,
+    /// Its step blocked its thread when it was given up.
+    pub(crate) blocks: AtomicBool,
+    /// Calls of its steps to the store that failed and are tried again.
+    pub(crate) outages: AtomicU64,
+    /// The span in which its steps run.
+    pub(crate) span: OnceLock<tracing::span::Id>,
     /// Why the job was moved to this queue, once that is known.
     pub(crate) escalated: OnceLock<String>,
     /// It resumed at a checkpoint.
@@ -104,6 +112,15 @@ pub(crate) struct JobRun {
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
     pub(crate) saves: Box<StepSaves>,
+}
+
+/// A job that stands still for so long that it is to be stopped.
+#[derive(Debug)]
+pub(crate) struct Hang {
+    /// For how long it has made no save and no progress in its step.
+    pub(crate) still: Duration,
+    /// Where it stood.
+    pub(crate) place: String,
 }
 
 impl JobRun {
@@ -187,6 +204,16 @@ impl JobRun {
 
     pub(crate) fn stalled_since(&self) -> Option<i64> {
         Some(self.stalled_unix_ms.load(Relaxed)).filter(|since| *since != 0)
+    }
+
+    /// Returns where it is, as far as that is known: in which step of this delivery.
+    pub(crate) fn place(&self) -> String {
+        let steps = self.steps.load(Relaxed);
+        match self.time_limit.in_step_since() {
+            Some(_) => format!("step {}", steps + 1),
+            None if steps == 0 => "before its first step".to_owned(),
+            None => format!("after step {steps}"),
+        }
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -337,7 +364,10 @@ impl JobContext {
         operation: &'static str,
         call: impl FnMut() -> F,
     ) -> Result<T> {
-        let again = |error: &Error| may_pass_for_a_job(error) && !self.is_interrupted();
+        let again = |error: &Error| {
+            self.run.outages.fetch_add(1, Relaxed);
+            may_pass_for_a_job(error) && !self.is_interrupted()
+        };
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await
     }
 }

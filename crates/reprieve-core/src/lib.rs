@@ -100,6 +100,7 @@ mod error;
 mod estimate;
 mod files;
 mod hash;
+pub mod healing;
 mod ids;
 pub mod interruption;
 mod job;

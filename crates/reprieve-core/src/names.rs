@@ -13,6 +13,9 @@ pub(crate) const ARGUMENTS: &str = "args/";
 /// The prefix of the blobs that contain drain reports. Their names sort by time.
 pub const DRAINS: &str = "drains/";
 
+/// The prefix of the diagnoses of machines that were to be replaced: `diagnoses/<machine>.json`.
+pub const DIAGNOSES: &str = "diagnoses/";
+
 /// The prefix of the marks of workers that are ready for an event:
 /// `ready/<event>/<machine>/<worker>`.
 pub(crate) const READY: &str = "ready/";
@@ -106,6 +109,12 @@ pub(crate) fn is_drain(blob: &BlobName) -> bool {
     })
 }
 
+/// Whether this is the name of a diagnosis.
+pub(crate) fn is_diagnosis(blob: &BlobName) -> bool {
+    let machine = blob.as_str().strip_prefix(DIAGNOSES).and_then(|name| name.strip_suffix(".json"));
+    machine.is_some_and(|machine| !machine.contains('/'))
+}
+
 /// Whether this is the name of a mark.
 pub(crate) fn is_mark(blob: &BlobName) -> bool {
     blob.as_str().strip_prefix(READY).is_some_and(|rest| rest.split('/').count() == 3)
@@ -122,7 +131,7 @@ fn job_of(blob: &BlobName, prefix: &str) -> Option<JobId> {
 /// [`Invalid`](ErrorKind::Invalid).
 pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> {
     let name = blob.as_str();
-    let prefixes = [RESULTS, ARGUMENTS, DRAINS, READY, CANCELLATIONS];
+    let prefixes = [RESULTS, ARGUMENTS, DRAINS, DIAGNOSES, READY, CANCELLATIONS];
     let message = if let Some(prefix) = prefixes.into_iter().find(|prefix| name.starts_with(prefix)) {
         format!("names that begin with {prefix} are Reprieve's own; use another name")
     } else if [CLEANING, CANCELLED].contains(&name) {
@@ -182,10 +191,18 @@ mod tests {
         for other in ["drains/pumps.json", "drains/2025-pumps.json", "drains/1700000000000-a/b.json"] {
             assert!(!is_drain(&name(other)), "{other}");
         }
+        assert!(is_diagnosis(&name("diagnoses/set_3.json")) && !is_diagnosis(&name("diagnoses/a/b.json")));
         assert!(is_mark(&name("ready/event/vm/worker")) && !is_mark(&name("ready/to-render.csv")));
-        for own in
-            ["results/a", "args/a", "drains/a", "ready/a", "cleaning.json", "cancelled/a", "cancelled.json"]
-        {
+        for own in [
+            "results/a",
+            "args/a",
+            "drains/a",
+            "diagnoses/a",
+            "ready/a",
+            "cleaning.json",
+            "cancelled/a",
+            "cancelled.json",
+        ] {
             assert!(check_own("write", &name(own)).is_err(), "{own}");
         }
         for other in ["results", "result/a", "inputs/results/a", "cleaning.jsonl"] {

@@ -58,6 +58,8 @@ pub enum StopReason {
     Drained,
     /// A second stop was requested: the held messages were left to their leases.
     Abandoned,
+    /// Half of the worker's slots are stuck: everything else was released, and the process should be started again.
+    Stuck,
 }
 
 /// How a worker ended, and what it left behind.

@@ -70,7 +70,10 @@ pub(crate) fn may_pass_for_a_job(error: &Error) -> bool {
 }
 
 /// Makes a call that fails with [`TimedOut`](ErrorKind::TimedOut) after `each`.
-pub(crate) fn bounded<T>(
+///
+/// # Errors
+/// The call's.
+pub fn bounded<T>(
     operation: &'static str,
     each: Duration,
     call: impl Future<Output = Result<T>>,

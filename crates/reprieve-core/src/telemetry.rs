@@ -22,6 +22,7 @@
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
+//! | `reprieve_healing_actions_total` | counter | `layer`, `action` | actions that heal a fault, by [`crate::healing`] |
 //! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
@@ -59,6 +60,15 @@ pub struct ByDependency {
     pub dependency: String,
     /// The state.
     pub state: &'static str,
+}
+
+/// The labels of `reprieve_healing_actions_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByLayer {
+    /// The layer that acts: `job`, `slot`, `worker` or `vm`.
+    pub layer: &'static str,
+    /// What it does.
+    pub action: &'static str,
 }
 
 /// The label of `reprieve_stage`.
@@ -108,6 +118,8 @@ pub struct Telemetry {
     pub stage: Family<ByStage, Gauge>,
     /// `reprieve_stalled_jobs`
     pub stalled_jobs: Family<ByKind, Gauge>,
+    /// `reprieve_healing_actions_total`
+    pub healing_actions: Family<ByLayer, Counter>,
     /// `reprieve_dependency_state`
     pub dependency_state: Family<ByDependency, Gauge>,
     pub notice_to_released: Histogram,
@@ -160,6 +172,7 @@ impl Telemetry {
             in_flight: Gauge::default(),
             stage: Family::default(),
             stalled_jobs: Family::default(),
+            healing_actions: Family::default(),
             dependency_state: Family::default(),
             notice_to_released: seconds(),
             notice_to_quiesced: seconds(),
@@ -190,6 +203,7 @@ impl Telemetry {
         r.register("in_flight", "Deliveries held now", self.in_flight.clone());
         r.register("stage", "1 for the worker's current stage", self.stage.clone());
         r.register("stalled_jobs", "Running jobs that have not moved for long", self.stalled_jobs.clone());
+        r.register("healing_actions", "Actions that heal a fault", self.healing_actions.clone());
         r.register(
             "dependency_state",
             "1 for the state of a dependency's breaker",
@@ -259,6 +273,8 @@ mod tests {
         telemetry.jobs.get_or_create(&ByOutcome { kind: "k".into(), outcome: "completed" }).inc();
         let of_cache = ByDependency { dependency: "cache".to_owned(), state: "open" };
         telemetry.dependency_state.get_or_create(&of_cache).set(1);
+        let of_job = ByLayer { layer: "job", action: "stop_job" };
+        telemetry.healing_actions.get_or_create(&of_job).inc();
         telemetry.stage.get_or_create(&ByStage { stage: "start" }).set(1);
         telemetry.lease_renewals.get_or_create(&ByResult { result: "ok" }).inc();
         let kind = ByKind { kind: "k".into() };

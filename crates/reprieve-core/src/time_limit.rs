@@ -17,14 +17,26 @@ pub(crate) enum TimedOut {
     Step(Duration),
     /// An attempt of the job.
     Job(Duration),
+    /// The time in which a step made neither a save nor progress.
+    Stall(Duration),
 }
 
 impl TimedOut {
+    /// The limit that was passed.
+    pub(crate) const fn limit(self) -> Duration {
+        match self {
+            Self::Step(limit) | Self::Job(limit) | Self::Stall(limit) => limit,
+        }
+    }
+
     /// The reason of the failure, in one sentence.
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Step(limit) => format!("a step took longer than its timeout of {limit:?}"),
             Self::Job(limit) => format!("the job ran for longer than its timeout of {limit:?}"),
+            Self::Stall(still) => {
+                format!("stalled: a step made no save and no progress for {} s", still.as_secs())
+            }
         }
     }
 }
@@ -124,6 +136,12 @@ impl TimeLimit {
     pub(crate) fn of_step(&self) -> Option<TimedOut> {
         let up = get(&self.attempt).running.and_then(|step| step.up);
         up.filter(|(at, _)| *at <= Instant::now()).map(|(_, what)| what)
+    }
+
+    /// Returns since when the step that runs does, or its part since it saved; `None` between two steps, and while
+    /// the job saves or rests.
+    pub(crate) fn in_step_since(&self) -> Option<Instant> {
+        get(&self.attempt).running.map(|step| step.since)
     }
 
     /// Returns when the job is given up if its step has not ended.

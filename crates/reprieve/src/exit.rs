@@ -12,6 +12,10 @@ pub(crate) const FAILED: u8 = 1;
 /// Exit code for a wrong command line or wrong settings; trying again won't help.
 pub(crate) const USAGE: u8 = 2;
 
+/// Exit code of a worker that released everything it could and should be started again, because half of its slots
+/// are stuck.
+pub(crate) const RESTART: u8 = 3;
+
 /// Prints the error on stderr and returns the exit code for it: 2 when the request itself was wrong
 /// (an [`Invalid`](ErrorKind::Invalid) error anywhere in the chain), else 1.
 ///

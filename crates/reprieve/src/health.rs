@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub(crate) struct Health {
     /// Set when the worker has started.
     monitor: Arc<OnceLock<Monitor>>,
     watcher: Option<Arc<Watcher>>,
+    /// Whether this worker answers, and not another one of this VM.
+    is_serving: Arc<AtomicBool>,
+    /// Whether this VM should be replaced.
+    is_unhealthy: Arc<AtomicBool>,
 }
 
 /// How often a worker tries to take over the endpoints of another one.
@@ -64,7 +68,7 @@ pub(crate) async fn listen(address: SocketAddr, is_shared: bool) -> Result<Optio
 impl Health {
     /// The health of a worker that starts.
     pub(crate) fn new(watcher: Option<Arc<Watcher>>) -> Self {
-        Self { monitor: Arc::default(), watcher }
+        Self { monitor: Arc::default(), watcher, is_serving: Arc::default(), is_unhealthy: Arc::default() }
     }
 
     /// Notes that the worker has started.
@@ -88,6 +92,29 @@ impl Health {
         self.monitor.get().is_some_and(Monitor::is_stuck)
     }
 
+    /// Whether this worker answers health checks, and not another one of this VM.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_serving(&self) -> bool {
+        self.is_serving.load(Ordering::Relaxed)
+    }
+
+    /// Answers from now on whether this VM should be replaced.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn report_unhealthy(&self, is_unhealthy: bool) {
+        self.is_unhealthy.store(is_unhealthy, Ordering::Relaxed);
+    }
+
+    /// Whether this VM should be replaced.
+    pub(crate) fn is_unhealthy(&self) -> bool {
+        self.is_unhealthy.load(Ordering::Relaxed)
+    }
+
+    /// Answers health checks, as far as a test is concerned.
+    #[cfg(test)]
+    pub(crate) fn serve_in_a_test(&self) {
+        self.is_serving.store(true, Ordering::Relaxed);
+    }
+
     /// The worker's stage.
     pub(crate) fn stage(&self) -> Stage {
         self.monitor.get().map_or(Stage::Recover, Monitor::stage)
@@ -109,7 +136,8 @@ impl Health {
             .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .with_state(self);
+            .with_state(self.clone());
+        self.is_serving.store(true, Ordering::Relaxed);
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "the health endpoints have failed");
         }
@@ -118,10 +146,16 @@ impl Health {
 
 /// Returns what the Application Health extension reads: whether the VM should be replaced. It takes
 /// any other answer, also an error status, for "Unknown", and automatic repairs then replace the VM.
-/// So this answers the same in a drain, and when a restart of the process would help.
+/// So this answers the same in a drain, and when a restart of the process would help. `Unhealthy`, too, has the status
+/// 200: with any other one it would be `Unknown`.
 /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-health-extension#rich-health-states>
-async fn healthz() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], r#"{"ApplicationHealthState":"Healthy"}"#)
+async fn healthz(State(health): State<Health>) -> impl IntoResponse {
+    let state = if health.is_unhealthy() {
+        r#"{"ApplicationHealthState":"Unhealthy"}"#
+    } else {
+        r#"{"ApplicationHealthState":"Healthy"}"#
+    };
+    ([(header::CONTENT_TYPE, "application/json")], state)
 }
 
 /// Returns 200 while the control loop runs, else 503: the process should be restarted.

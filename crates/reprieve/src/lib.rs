@@ -51,9 +51,12 @@ pub mod checkup;
 mod client;
 mod duration;
 mod exit;
+
 mod health;
+mod job_spans;
 mod logging;
 mod queues;
+mod repair;
 mod secondary;
 mod settings;
 mod signals;
@@ -77,7 +80,9 @@ pub use reprieve_core::{
     JobContext, JobEnd, JobError, JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream,
     Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
-pub use reprieve_core::{checkpoint, clock, dependency, interruption, ports, retention, telemetry, worker};
+pub use reprieve_core::{
+    checkpoint, clock, dependency, healing, interruption, ports, retention, telemetry, worker,
+};
 #[cfg(feature = "testing")]
 pub use reprieve_core::{memory, testing};
 #[cfg(feature = "redis")]

@@ -15,8 +15,10 @@ use tracing::span::Record;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormattedFields;
 use tracing_subscriber::fmt::format::{FormatFields, JsonFields, Writer};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::job_spans::JobSpans;
 use crate::settings::{LogFormat, LogSettings};
 
 /// How many lines may wait to be written. More are dropped and counted. Some megabytes at most.
@@ -27,6 +29,9 @@ const WAITING_MAX: usize = 4096;
 /// <https://www.rsyslog.com/doc/rainerscript/global.html>
 const JSON_LINE_MAX: usize = 7 * 1024;
 
+/// How many lines are kept once they are written, for a diagnosis: at most a megabyte in JSON.
+const RECENT_MAX: usize = 150;
+
 /// How long the process waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,6 +39,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Log {
     lines: Arc<Lines>,
+    spans: JobSpans,
 }
 
 impl Log {
@@ -45,14 +51,14 @@ impl Log {
         let terminal = io::stderr().is_terminal();
         let format = format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
         let lines = Arc::new(Lines::default());
-        let handle = Handle(Arc::clone(&lines));
+        let (handle, spans) = (Handle(Arc::clone(&lines)), JobSpans::default());
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || handle.clone());
         let begun = match format {
-            LogFormat::Text => log.with_ansi(terminal).finish().try_init(),
+            LogFormat::Text => log.with_ansi(terminal).finish().with(spans.clone()).try_init(),
             LogFormat::Json => {
                 // All spans: in one of the job's own, the job's id is in another.
                 let log = log.json().flatten_event(true);
-                log.fmt_fields(SpanFields::default()).finish().try_init()
+                log.fmt_fields(SpanFields::default()).finish().with(spans.clone()).try_init()
             }
         };
         if begun.is_ok() {
@@ -65,7 +71,36 @@ impl Log {
             tracing::debug!("the program has installed its own tracing subscriber, which is used");
         }
         log_panics();
-        Ok(Self { lines })
+        Ok(Self { lines, spans })
+    }
+
+    /// Returns what knows the spans that jobs have open.
+    pub(crate) fn spans(&self) -> JobSpans {
+        self.spans.clone()
+    }
+
+    /// Returns the last lines that were written.
+    pub(crate) fn recent(&self) -> Recent {
+        Recent(Arc::clone(&self.lines))
+    }
+}
+
+/// A view of the last lines of the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Recent(Arc<Lines>);
+
+impl Recent {
+    /// That of a program that logs elsewhere.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Returns the last lines, oldest first, [`RECENT_MAX`] at most.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let written = |line: &Vec<u8>| String::from_utf8_lossy(line).trim_end().to_owned();
+        self.0.state().recent.iter().map(written).collect()
     }
 }
 
@@ -203,6 +238,8 @@ struct Lines {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Vec<u8>>,
+    /// The last that were written.
+    recent: VecDeque<Vec<u8>>,
     writing: bool,
     lost: u64,
 }
@@ -232,8 +269,18 @@ impl Lines {
                 tracing::warn!(lost, "log lines were dropped, because they were not read fast enough");
             }
             // There is no other place to report a log that can't be written.
-            let _unwritable = out.write_all(&fitted(line));
+            let line = fitted(line);
+            let _unwritable = out.write_all(&line);
+            self.keep(line);
         }
+    }
+
+    fn keep(&self, line: Vec<u8>) {
+        let mut state = self.state();
+        if state.recent.len() >= RECENT_MAX {
+            state.recent.pop_front();
+        }
+        state.recent.push_back(line);
     }
 
     fn next(&self) -> (Vec<u8>, u64) {

@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use clap::Parser;
 use reprieve_azure::scheduled_events::{Client, Watcher};
-use reprieve_core::worker::{Escalation, StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
+use reprieve_core::worker::{
+    Escalation, StopReason, Stopped, Threads, Worker, WorkerBuilder, spare_slots, stopping,
+};
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::exit::{FAILED, fail};
+use crate::exit::{FAILED, RESTART, fail};
 use crate::health::{self, Health};
-use crate::logging::Log;
+use crate::logging::{Log, Recent};
+use crate::repair::Healing;
 use crate::secondary::Secondary;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
@@ -63,6 +66,7 @@ override those in the code:
   in-fleet = N      how many run at once in all workers of the store [default: none]
   step-timeout = \"DURATION\"  how long a step may take [default: none]
   job-timeout = \"DURATION\"   how long an attempt may run, over all machines [default: none]
+  stall-after = \"DURATION\"   how long a step may make no save and no progress [default: none]
   attempts = N      how many deliveries may fail without progress [default: 5]
   backoff = \"DURATION\", backoff-max = \"DURATION\"
                     the delay after the first failure, which grows fourfold, and the longest
@@ -78,7 +82,8 @@ A cache stands below [dependencies.NAME]:
                             [default: false]
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
-Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";
+Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings;
+3 half of the slots are stuck, and the worker should be started again.";
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Runs the jobs of a queue until a signal stops it", long_about = None, after_help = AFTER_HELP)]
@@ -91,7 +96,8 @@ struct Cli {
 /// returns the exit code. `configure` adds the jobs; see [the example](crate).
 ///
 /// The exit code is 0 when the worker was stopped and released everything, 1 when it failed or a
-/// second signal ended it at once, and 2 for wrong usage or settings.
+/// second signal ended it at once, 2 for wrong usage or settings, and 3 when half of its slots are stuck, so
+/// that it should be started again.
 pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => work(cli.worker, configure),
@@ -132,26 +138,34 @@ pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
 #[expect(clippy::needless_pass_by_value, reason = "the worker consumes its command line")]
 pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     let stopped = WorkerSettings::read(&args).and_then(|mut settings| {
-        let _log = Log::begin(std::mem::take(&mut settings.log))?;
-        process(settings, configure)
+        let log = Log::begin(std::mem::take(&mut settings.log))?;
+        let spans = Arc::new(log.spans());
+        process(settings, log.recent(), |worker| configure(worker.spans(spans)))
     });
     match stopped {
-        Ok(all_released) if all_released => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(FAILED),
+        Ok(code) => code,
         Err(error) => fail(&error),
     }
 }
 
-/// Starts the threads and becomes the control thread. Returns true when the worker stopped and
-/// released everything.
-fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
+/// Starts the threads and becomes the control thread. Returns the exit code of the worker that has stopped.
+fn process(
+    settings: WorkerSettings,
+    log: Recent,
+    configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> Result<ExitCode> {
     let io_threads = if matches!(settings.store.address, Address::Azure(_)) { io_threads() } else { 0 };
-    let threads =
-        Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX), io_threads).map_err(|error| {
-            Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
-        })?;
+    let threads = Threads::start(job_threads(settings.worker.concurrency), io_threads).map_err(|error| {
+        Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
+    })?;
     let (jobs, io) = (threads.jobs(), threads.io());
-    threads.block_on(control(settings, io, |worker| configure(worker.jobs_on(jobs))))
+    threads.block_on(control(settings, log, io, |worker| configure(worker.jobs_on(jobs))))
+}
+
+/// The number of threads for jobs: with one for each slot that may replace a stuck one.
+fn job_threads(slots: usize) -> usize {
+    let threads = slots.min(JOB_THREADS_MAX);
+    threads + spare_slots(threads)
 }
 
 /// The number of threads for connections: half of this machine's cores, one or two.
@@ -163,17 +177,18 @@ fn io_threads() -> usize {
 /// Everything that runs on the control thread.
 async fn control(
     settings: WorkerSettings,
+    log: Recent,
     io: Option<Handle>,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
-) -> Result<bool> {
+) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let mut tasks = JoinSet::new();
     let worker = tokio::select! {
-        started = start(settings, io, configure, &mut tasks) => started?,
+        started = start(settings, log, io, configure, &mut tasks) => started?,
         signal = signals.next() => {
             // The worker holds no messages yet, so there is nothing to release.
             tracing::info!(signal, "received a signal before the start was finished; exiting");
-            return Ok(true);
+            return Ok(ExitCode::SUCCESS);
         }
     };
     let (stopper, stopping) = stopping();
@@ -188,13 +203,18 @@ async fn control(
     });
     let end = worker.run(stopping).await;
     report(&end);
-    Ok(end.reason == StopReason::Drained && end.abandoned == 0)
+    Ok(match end.reason {
+        StopReason::Stuck => ExitCode::from(RESTART),
+        StopReason::Drained if end.abandoned == 0 => ExitCode::SUCCESS,
+        StopReason::Drained | StopReason::Abandoned => ExitCode::from(FAILED),
+    })
 }
 
 /// Opens the store and builds the worker. The watcher starts first, so that it has its answer by
 /// the time the store is open.
 async fn start(
     mut settings: WorkerSettings,
+    log: Recent,
     io: Option<Handle>,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     tasks: &mut JoinSet<()>,
@@ -222,6 +242,7 @@ async fn start(
     let vm = vm.unwrap_or_default();
     let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown.clone());
     let (roster, approve_wait) = (Arc::clone(&opened.store.roster), settings.worker.policy.approve_wait);
+    let healing = Healing::of(&settings, log, &vm, &opened.store);
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
         .id(id)
@@ -235,6 +256,7 @@ async fn start(
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }
+    worker = healing.drains(worker);
     if let (Some(watcher), Some(metadata), false) =
         (watcher, settings.metadata.clone(), settings.approve_for.is_empty())
     {
@@ -261,7 +283,8 @@ async fn start(
     let worker = settings.kinds.apply(settings.dependencies.apply(configure(worker))).build()?;
     let monitor = worker.monitor();
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
-    health.started(monitor);
+    health.started(monitor.clone());
+    healing.begin(monitor, health, tasks);
     Ok(worker)
 }
 
@@ -334,7 +357,7 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
 
 /// Returns the id of this machine's present boot; empty where the system has none. Containers share
 /// that of their host.
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 

@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["ports"],
         &["envelope", "record"],
         // Decisions without I/O.
-        &["interruption"],
+        &["healing", "interruption"],
         // What a team implements and uses.
         &["saving", "shared_state", "time_limit"],
         &["context", "job"],

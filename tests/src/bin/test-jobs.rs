@@ -5,9 +5,11 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use reprieve::dependency::{Dependency, Signal};
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
 use reprieve_tests::{Journal, Measured, Walked, peak_kib};
 use serde::{Deserialize, Serialize};
@@ -17,8 +19,32 @@ use tokio::time::{Instant, sleep};
 fn main() -> ExitCode {
     reprieve::run(|worker| {
         let worker = worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer);
-        worker.job(Bulky).job(Attacher).job(Copier)
+        let worker = worker.job(Bulky).job(Attacher).job(Copier);
+        match std::env::var_os("TEST_BLOCKS_CONTROL") {
+            Some(path) => worker.dependency("blocker", Arc::new(Blocker(path.into()))),
+            None => worker,
+        }
     })
+}
+
+/// Blocks the control thread for ever once this file exists.
+#[derive(Debug)]
+struct Blocker(PathBuf);
+
+#[async_trait]
+impl Dependency for Blocker {
+    async fn probe(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn next_signal(&self) -> Signal {
+        while !self.0.exists() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        loop {
+            std::thread::park();
+        }
+    }
 }
 
 /// Takes `steps` steps. Each writes to the journal as it begins, waits, and writes an output with

@@ -125,6 +125,7 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
             steps: 0,
             since_unix_ms: 0,
             stalled_since_unix_ms: None,
+            stalled_in: None,
             escalated: None,
         }],
         ..WorkerReport::new(WorkerId::unique())

@@ -44,6 +44,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         steps: 7,
         since_unix_ms: -1,
         stalled_since_unix_ms: Some(7),
+        stalled_in: Some("step 8, span download".to_owned()),
         escalated: Some("it was interrupted".to_owned()),
     };
     let drain =
@@ -74,6 +75,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
             in_fleet: Some(1_000),
             step_timeout_ms: Some(1_000),
             job_timeout_ms: None,
+            stall_after_ms: Some(10_000),
             attempts: 5,
             backoff_ms: 0,
             backoff_max_ms: 1,

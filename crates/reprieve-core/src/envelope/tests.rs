@@ -18,6 +18,7 @@ fn end(count: u32, kind: EndKind) -> End {
         why,
         unsaved_steps: count,
         ran_ms: u64::from(count),
+        blocked: count.is_multiple_of(3),
         moved: count.is_multiple_of(2),
     }
 }

@@ -38,6 +38,10 @@ pub struct InFlight {
     /// since the Unix epoch. `None` while it moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_since_unix_ms: Option<i64>,
+    /// Where a job that has not moved for so long is: the number of its step in this delivery, and the span that it
+    /// opened last there, if it is known to have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_in: Option<String>,
     /// Why the job was moved here from another queue; `None` for a job that was sent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<String>,
@@ -114,6 +118,9 @@ pub struct LimitedKind {
     pub step_timeout_ms: Option<u64>,
     /// How long an attempt may run.
     pub job_timeout_ms: Option<u64>,
+    /// How long a step may make no save and no progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall_after_ms: Option<u64>,
     /// How many deliveries may fail without progress.
     pub attempts: u32,
     /// The delay after the first failure.
@@ -143,6 +150,9 @@ pub struct WorkerReport {
     /// its machine's name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_sources: bool,
+    /// The fault of its machine that it has proven; `None` while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
@@ -181,6 +191,7 @@ impl WorkerReport {
             vm: String::new(),
             boot: String::new(),
             without_sources: false,
+            fault: None,
             pid: std::process::id(),
             stage: String::new(),
             at_unix_ms: 0,

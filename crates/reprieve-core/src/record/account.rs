@@ -10,6 +10,10 @@ use crate::shorten::shorten;
 /// <https://learn.microsoft.com/azure/azure-functions/functions-bindings-storage-queue#hostjson-settings>
 pub const FAILED_MAX: u32 = 5;
 
+/// How many deliveries may block a thread of their worker for longer than their kind allows, without a move. Each
+/// takes a slot along.
+pub const BLOCKED_MAX: u32 = 3;
+
 /// How many deliveries may vanish (their process died) without a move, when the last death is
 /// proved on the job.
 pub const VANISHED_MAX: u32 = 3;
@@ -86,6 +90,9 @@ pub struct End {
     /// How long the attempt had run by then, in milliseconds, if its time is limited and was not saved.
     #[serde(rename = "ran", default, skip_serializing_if = "super::is_default")]
     pub ran_ms: u64,
+    /// Whether the job failed because its step blocked its thread for longer than its kind allows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blocked: bool,
     /// Whether the job moved in this delivery, and that is saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
@@ -98,7 +105,8 @@ impl End {
         shorten(&mut why, WHY_BYTES_MAX);
         let (message, worker) = (message.clone(), worker.clone());
         let at_unix_ms = unix_millis();
-        Self { message, count, kind, worker, at_unix_ms, why, unsaved_steps: 0, ran_ms: 0, moved: false }
+        let (blocked, moved) = (false, false);
+        Self { message, count, kind, worker, at_unix_ms, why, unsaved_steps: 0, ran_ms: 0, blocked, moved }
     }
 
     /// Adds this end to the ends in a message's body.
@@ -131,6 +139,9 @@ pub struct Account {
     /// Deliveries that failed.
     #[serde(skip_serializing_if = "super::is_default")]
     pub failed: u32,
+    /// Of the failed deliveries, and those that timed out, the ones whose steps blocked their threads.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub blocked: u32,
     /// Deliveries that were interrupted.
     #[serde(skip_serializing_if = "super::is_default")]
     pub interrupted: u32,
@@ -182,6 +193,7 @@ impl Account {
         if end.kind == EndKind::Interrupted && !end.moved {
             self.unmoved = self.unmoved.saturating_add(1);
         }
+        self.blocked = self.blocked.saturating_add(u32::from(end.blocked));
         let number = match end.kind {
             EndKind::Failed => &mut self.failed,
             EndKind::TimedOut => &mut self.timed_out,
@@ -281,6 +293,7 @@ mod tests {
             why: String::new(),
             unsaved_steps: 0,
             ran_ms: 0,
+            blocked: false,
             moved: false,
         }
     }

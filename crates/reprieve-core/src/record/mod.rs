@@ -25,7 +25,7 @@ mod note;
 use serde::{Deserialize, Serialize};
 
 pub use account::{
-    Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
+    Account, BLOCKED_MAX, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
 };
 pub(crate) use attachments::{Attachments, Chunk, Content, Pinned};
 pub use attachments::{CHUNK_BYTES, Manifest};
@@ -443,6 +443,7 @@ mod tests {
                 why: "x".repeat(5_000),
                 unsaved_steps: 0,
                 ran_ms: 0,
+                blocked: false,
                 moved: false,
             };
             record.account.enter(end, Company::Shared);
@@ -484,7 +485,10 @@ mod tests {
         }
         for count in 1..=40 {
             let end = End::now(&message, u32::MAX - count, &worker, EndKind::Interrupted, &worst);
-            record.account.enter(End { unsaved_steps: u32::MAX, ran_ms: u64::MAX, ..end }, Company::Shared);
+            record.account.enter(
+                End { unsaved_steps: u32::MAX, ran_ms: u64::MAX, blocked: true, ..end },
+                Company::Shared,
+            );
             if count <= 32 && count % 8 == 0 {
                 record.forgive();
             }
@@ -492,6 +496,7 @@ mod tests {
         assert_eq!((record.history.len(), record.account.recent.len()), (HISTORY_MAX, 8));
         let numbers = Account {
             failed: u32::MAX,
+            blocked: u32::MAX,
             interrupted: u32::MAX,
             unmoved: u32::MAX,
             vanished: u32::MAX,

@@ -32,8 +32,8 @@ pub use self::rules::{KEPT_MIN, Keep};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
-    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, SLOT_IDS, args_blob, cancellation_blob, is_drain,
-    is_mark, is_result, job_of_arguments, job_of_cancellation, result_blob,
+    ARGUMENTS, CANCELLATIONS, DIAGNOSES, DRAINS, READY, RESULTS, SLOT_IDS, args_blob, cancellation_blob,
+    is_diagnosis, is_drain, is_mark, is_result, job_of_arguments, job_of_cancellation, result_blob,
 };
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
@@ -77,6 +77,7 @@ enum Subject {
     Payloads,
     Results,
     Drains,
+    Diagnoses,
     Marks,
 }
 
@@ -91,7 +92,7 @@ pub struct Removed {
     pub payloads: u64,
     /// Results.
     pub results: u64,
-    /// Reports of drains.
+    /// Reports of drains, and diagnoses of machines.
     pub drains: u64,
     /// Marks of workers that were ready for an event, and of cancelled jobs.
     pub marks: u64,
@@ -143,6 +144,10 @@ impl Cleaner {
             }
             Subject::Drains => {
                 let (removed, next) = self.old_blobs(DRAINS, is_drain, self.keep.drains, at).await?;
+                (Removed { drains: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
+            }
+            Subject::Diagnoses => {
+                let (removed, next) = self.old_blobs(DIAGNOSES, is_diagnosis, self.keep.drains, at).await?;
                 (Removed { drains: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
             }
             Subject::Marks => {
@@ -345,7 +350,8 @@ impl Subject {
             Self::Records => Some(Self::Payloads),
             Self::Payloads => Some(Self::Results),
             Self::Results => Some(Self::Drains),
-            Self::Drains => Some(Self::Marks),
+            Self::Drains => Some(Self::Diagnoses),
+            Self::Diagnoses => Some(Self::Marks),
             Self::Marks => None,
         }
     }

@@ -22,6 +22,7 @@ use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::{Monitor, Reporter};
 use super::settings::{Settings, cores};
 use super::shared::{Deferred, RunningJobs, Shared};
+use super::spans::OpenSpans;
 use super::states::States;
 use super::stop::Stopping;
 use crate::dependency::{Dependency, DependencyHandle, keep};
@@ -106,6 +107,7 @@ impl Worker {
             queue: String::new(),
             jobs: None,
             telemetry: Arc::default(),
+            spans: None,
             faults: Vec::new(),
         }
     }
@@ -146,6 +148,7 @@ pub struct WorkerBuilder {
     queue: String,
     jobs: Option<Handle>,
     telemetry: Arc<Telemetry>,
+    spans: Option<Arc<dyn OpenSpans>>,
     faults: Vec<String>,
 }
 
@@ -311,6 +314,14 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets who knows the spans that jobs open in their steps, so that a job that stands still is shown with the one
+    /// in which it does. Default: nobody.
+    #[must_use]
+    pub fn spans(mut self, spans: Arc<dyn OpenSpans>) -> Self {
+        self.spans = Some(spans);
+        self
+    }
+
     /// Sets the worker's id, where the store already knows it. Default: a new one.
     #[must_use]
     pub fn id(mut self, id: WorkerId) -> Self {
@@ -413,9 +424,11 @@ impl WorkerBuilder {
             drain_store: Arc::new(self.drain_store),
             escalation: self.escalation,
             telemetry: Arc::clone(&self.telemetry),
+            spans: self.spans,
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),
             runs: Recent::new(KEPT),
+            replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),

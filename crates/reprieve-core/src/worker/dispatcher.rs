@@ -15,12 +15,14 @@ use super::interruptions::{Decision, InterruptionEvent, Interruptions};
 use super::janitor::Janitor;
 use super::receiver::{Received, Receiver, ReceiverEvent};
 use super::reporter::{Reporter, Showing};
-use super::shared::{RunningJob, Shared};
+use super::shared::Shared;
 use super::stalls::Stalls;
 use super::stop::Stopping;
+use super::stuck::StuckSlots;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::dependency::{BreakerState, DependencyHandle};
+use crate::healing::{self, HealingAction, Layer};
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::InterruptionSource;
@@ -50,9 +52,12 @@ pub(super) struct Dispatcher {
     reporter: Reporter,
     janitor: Janitor,
     stalls: Stalls,
+    stuck: StuckSlots,
     ticks: Interval,
     /// A second stop was requested.
     gave_up: bool,
+    /// The worker ends because half of its slots are stuck.
+    is_to_restart: bool,
 }
 
 /// An event that woke the loop.
@@ -89,8 +94,10 @@ impl Dispatcher {
             reporter,
             janitor: Janitor::new(Arc::clone(&shared)),
             stalls: Stalls::new(),
+            stuck: StuckSlots::new(Arc::clone(&shared)),
             ticks,
             gave_up: false,
+            is_to_restart: false,
             shared,
         }
     }
@@ -168,6 +175,7 @@ impl Dispatcher {
             LoopEvent::Tick => {
                 self.receiver.count_slow_jobs();
                 self.stalls.look(&self.shared);
+                self.look_for_stuck_slots();
                 self.publish();
                 if self.deliveries.held() > 0 {
                     self.shared.ask_for_cancels();
@@ -179,6 +187,22 @@ impl Dispatcher {
         }
     }
 
+    /// Replaces stuck slots. When half of them are stuck, the worker releases everything and ends, without waiting for
+    /// their threads: only the end of the process stops those.
+    fn look_for_stuck_slots(&mut self) {
+        let may_stop = matches!(self.stage(), Stage::Recover | Stage::Resume | Stage::Start);
+        if !self.stuck.look() || !may_stop {
+            return;
+        }
+        self.is_to_restart = true;
+        let why = "half of its slots are stuck";
+        HealingAction::new(Layer::Worker, healing::Action::Restart, self.shared.worker.as_str(), why)
+            .note(&self.shared.telemetry);
+        let (kind, budget) = (NoticeKind::Manual, self.shared.settings.budget);
+        let deadline = Deadline::of(&Notice::now("restart", kind.clone()), budget);
+        self.decide(Event::StopRequested(DrainOrder { kind, deadline }));
+    }
+
     fn received(&mut self, received: Received) {
         let (since, lease, deliveries) = self.receiver.received(received);
         for delivery in deliveries {
@@ -188,7 +212,10 @@ impl Dispatcher {
     }
 
     fn delivery_ended(&mut self, report: Option<Box<DeliveryReport>>) {
-        let Some(report) = self.deliveries.ended(report, self.drains.is_under_way()) else { return };
+        let Some(mut report) = self.deliveries.ended(report, self.drains.is_under_way()) else { return };
+        if let Some(job) = report.blocks.take() {
+            self.stuck.watch(job);
+        }
         if report.too_long {
             self.receiver.rest();
         }
@@ -305,7 +332,7 @@ impl Dispatcher {
         self.reporter.publish(Showing {
             stage: self.lifecycle.stage(),
             completed: self.deliveries.completed(),
-            in_flight: self.shared.running.map(RunningJob::in_flight),
+            in_flight: self.shared.running.map(|job| job.in_flight(&self.shared)),
             machine: self.interruptions.machine(),
             notices: self.interruptions.shown(),
             deferred: self.shared.deferred.shown(unix_millis()),
@@ -323,7 +350,11 @@ impl Dispatcher {
             self.shared.states.end(&self.shared.jobs, self.shared.settings.budget).await;
         }
         Stopped {
-            reason: if self.gave_up { StopReason::Abandoned } else { StopReason::Drained },
+            reason: match (self.gave_up, self.is_to_restart) {
+                (true, _) => StopReason::Abandoned,
+                (false, true) => StopReason::Stuck,
+                (false, false) => StopReason::Drained,
+            },
             completed: self.deliveries.completed(),
             released: self.drains.released(),
             abandoned: self.deliveries.abandoned(),

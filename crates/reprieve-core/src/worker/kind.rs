@@ -153,8 +153,16 @@ impl Kind {
         if self.limits == Limits::default() {
             return None;
         }
-        let Limits { per_worker, in_fleet, step_timeout, job_timeout, attempts, backoff, backoff_max } =
-            self.limits;
+        let Limits {
+            per_worker,
+            in_fleet,
+            step_timeout,
+            job_timeout,
+            stall_after,
+            attempts,
+            backoff,
+            backoff_max,
+        } = self.limits;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Some(LimitedKind {
             kind: self.name.to_owned(),
@@ -164,6 +172,7 @@ impl Kind {
             in_fleet,
             step_timeout_ms: step_timeout.map(millis),
             job_timeout_ms: job_timeout.map(millis),
+            stall_after_ms: stall_after.map(millis),
             attempts,
             backoff_ms: millis(backoff),
             backoff_max_ms: millis(backoff_max),

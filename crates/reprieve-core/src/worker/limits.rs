@@ -33,6 +33,9 @@ const RETURNS: u32 = 300;
 const DEFER_SHORT: Duration = Duration::from_mins(1);
 const SEEN_AGAIN_MAX: f64 = 8.0;
 
+/// The shortest `stall_after`: a look each second, and a pause between two moves that is no stall.
+const STALL_MIN: Duration = Duration::from_secs(10);
+
 /// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 
@@ -70,6 +73,13 @@ pub struct Limits {
     /// Unlike other failures, these are counted even if the job makes progress. At least 1 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_timeout: Option<Duration>,
+    /// How long a step may make no save and no progress. Default: `None`: a job that stands still is shown, and
+    /// nothing is done to it. Then the job is asked to yield, is saved if it does within three seconds, and cut off
+    /// else; its delivery has failed. Only time in steps counts, and none in which a call to the store fails: a
+    /// step that calls [`JobContext::progress`](crate::JobContext::progress) more often may take as long as it
+    /// likes. At least 10 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall_after: Option<Duration>,
     /// How many deliveries may fail without progress before the job goes to the poison queue. Default: 5. At
     /// least 1.
     pub attempts: u32,
@@ -87,6 +97,7 @@ impl Default for Limits {
             in_fleet: None,
             step_timeout: None,
             job_timeout: None,
+            stall_after: None,
             attempts: FAILED_MAX,
             backoff: Duration::from_secs(1),
             backoff_max: Duration::from_mins(5),
@@ -109,6 +120,9 @@ impl Limits {
             if let Some(timeout) = timeout.filter(|timeout| !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(timeout)) {
                 faults.push(format!("{name} is {timeout:?}, and must be from 1s to 365 days"));
             }
+        }
+        if let Some(after) = self.stall_after.filter(|after| !(STALL_MIN..=TIMEOUT_MAX).contains(after)) {
+            faults.push(format!("stall-after is {after:?}, and must be from 10s to 365 days"));
         }
         if self.attempts == 0 {
             faults.push("attempts is 0, and must be at least 1".to_owned());
@@ -185,11 +199,12 @@ mod tests {
             in_fleet: Some(1_001),
             step_timeout: short,
             job_timeout: short,
+            stall_after: short,
             attempts: 0,
             backoff: Duration::from_secs(2),
             backoff_max: Duration::from_secs(1),
         };
-        assert_eq!(bad.check().len(), 6, "{:?}", bad.check());
+        assert_eq!(bad.check().len(), 7, "{:?}", bad.check());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
+//! | `claims` | the right to have a machine replaced, of which the fleet has few |
 //! | `drain` | one drain from its order to its report |
 //! | `escalation` | which jobs move to a queue that calmer machines serve |
 //! | `reporter` | the worker's reports to the roster and to its own process |
@@ -17,6 +18,8 @@
 //! | `kind` | one kind of job: its measurements, and its jobs under its limits |
 //! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
+//! | `stalls`, `spans` | jobs that do not move; the port to whoever knows where they stand |
+//! | `stuck` | slots whose threads do not return |
 //! | `shared` | the state that all actors share, with the jobs that run now |
 //! | `states` | makes what all jobs share, before the first job, and drops it at the end |
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
@@ -24,6 +27,7 @@
 mod approval;
 mod builder;
 mod cancels;
+mod claims;
 mod deliveries;
 mod delivery;
 mod depends;
@@ -43,14 +47,17 @@ mod reporter;
 
 mod settings;
 mod shared;
+mod spans;
 mod stalls;
 mod states;
 mod stop;
+mod stuck;
 mod threads;
 
-pub use crate::names::DRAINS;
+pub use crate::names::{DIAGNOSES, DRAINS};
 pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
+pub use claims::{Claim, Claims};
 pub use delivery::Outcome;
 pub use depends::Depends;
 pub use escalation::Escalation;
@@ -58,5 +65,7 @@ pub use limits::Limits;
 pub use receiver::releasable;
 pub use reporter::{Monitor, report_every};
 pub use settings::{Expiring, Settings};
+pub use spans::OpenSpans;
 pub use stop::{Stopper, Stopping, stopping};
+pub use stuck::spare_slots;
 pub use threads::Threads;

@@ -202,7 +202,7 @@ impl Receiver {
     fn capacity(&self) -> Capacity {
         let shared = &self.shared;
         Capacity {
-            concurrency: shared.settings.concurrency.saturating_sub(shared.stuck()),
+            concurrency: shared.usable_slots(),
             open: open(&shared.kinds).unwrap_or(usize::MAX),
             slow: self.slow,
             batch: shared.store.queue.batch_max(),

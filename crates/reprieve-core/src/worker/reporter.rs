@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
 use crate::dependency::DependencyReport;
+use crate::healing::HealingAction;
 use crate::ids::WorkerId;
 use crate::interruption::Stage;
 use crate::mutex::{get, set};
@@ -132,11 +133,14 @@ impl Reporter {
             limits,
             dependencies,
             last_drain: self.monitor.last_drain(),
+            fault: self.monitor.fault(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()
         };
         let silent = self.published_at.map_or(Duration::MAX, |at| at.elapsed());
-        let same = report.stage == self.published.stage && report.notices == self.published.notices;
+        let same = report.stage == self.published.stage
+            && report.notices == self.published.notices
+            && report.fault == self.published.fault;
         let early = silent < self.roster.pace() && same;
         if early || (report == self.published && silent < report_every(&*self.roster)) {
             return;
@@ -213,6 +217,7 @@ pub struct Monitor {
     last_drain: Arc<Mutex<Option<DrainReport>>>,
     beat: Arc<Mutex<Instant>>,
     is_stuck: Arc<AtomicBool>,
+    fault: Arc<Mutex<Option<String>>>,
 }
 
 impl Monitor {
@@ -224,6 +229,7 @@ impl Monitor {
             last_drain: Arc::default(),
             beat: Arc::new(Mutex::new(Instant::now())),
             is_stuck: Arc::default(),
+            fault: Arc::default(),
         };
         monitor.enter(Stage::Recover);
         monitor
@@ -264,6 +270,20 @@ impl Monitor {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Relaxed)
+    }
+
+    /// Shows in the worker's report the fault of its machine that is proven, in words; `None` when there is none.
+    pub fn show_fault(&self, fault: Option<String>) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Logs and counts what was done to heal a fault.
+    pub fn note(&self, action: &HealingAction) {
+        action.note(&self.telemetry);
     }
 
     /// Returns when the control loop last ran. It runs at least once a second, so a worker with an

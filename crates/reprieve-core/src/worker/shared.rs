@@ -15,6 +15,7 @@ use super::isolation::Isolation;
 use super::kind::Kind;
 use super::measure::Recent;
 use super::settings::Settings;
+use super::spans::OpenSpans;
 use super::states::States;
 use crate::context::JobRun;
 use crate::dependency::DependencyHandle;
@@ -38,11 +39,15 @@ pub(super) struct Shared {
     /// Where jobs go that this worker's machines do not last long enough for.
     pub(super) escalation: Option<Escalation>,
     pub(super) telemetry: Arc<Telemetry>,
+    /// Knows the spans that jobs open in their steps.
+    pub(super) spans: Option<Arc<dyn OpenSpans>>,
     /// The runtime for jobs.
     pub(super) jobs: Handle,
     /// One permit for each job that may run at once. A job's task holds it until the task really
     /// ends.
     pub(super) slots: Arc<Semaphore>,
+    /// Slots that replace stuck ones, beside those of the settings.
+    pub(super) replaced: AtomicUsize,
     /// Guardians with a job in a slot. Any further slot in use belongs to a task that was given up
     /// and still runs.
     pub(super) guarded: AtomicUsize,
@@ -78,13 +83,23 @@ pub(super) struct Shared {
 impl Shared {
     /// Returns the number of slots occupied by tasks that were given up and have not ended.
     pub(super) fn stuck(&self) -> usize {
-        let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
+        let taken = self.all_slots().saturating_sub(self.slots.available_permits());
         taken.saturating_sub(self.guarded.load(Relaxed))
+    }
+
+    /// Returns the number of slots, with those that replace stuck ones.
+    fn all_slots(&self) -> usize {
+        self.settings.concurrency + self.replaced.load(Relaxed)
+    }
+
+    /// Returns how many jobs can run at once.
+    pub(super) fn usable_slots(&self) -> usize {
+        self.all_slots().saturating_sub(self.stuck()).min(self.settings.concurrency)
     }
 
     /// Whether every slot is occupied by such a task, so that this worker can run no job.
     pub(super) fn is_stuck(&self) -> bool {
-        self.stuck() >= self.settings.concurrency
+        self.stuck() >= self.all_slots()
     }
 
     /// Returns a number for a delivery, unique in this worker.
@@ -111,6 +126,15 @@ impl Shared {
         }
     }
 
+    /// Returns where a job is, as far as that is known: in which step, and in which of its own spans.
+    pub(super) fn place_of(&self, run: &JobRun) -> String {
+        let span = run.span.get().zip(self.spans.as_ref()).and_then(|(job, spans)| spans.innermost(job));
+        match span {
+            Some(span) => format!("{}, span {span}", run.place()),
+            None => run.place(),
+        }
+    }
+
     /// Returns the length of a lease that is taken or renewed now.
     pub(super) fn lease(&self) -> Duration {
         self.rules.get().lease(&self.settings)
@@ -129,7 +153,8 @@ impl RunningJob {
         Self { kind: Arc::clone(kind), run: Arc::clone(run) }
     }
 
-    pub(super) fn in_flight(&self) -> InFlight {
+    pub(super) fn in_flight(&self, shared: &Shared) -> InFlight {
+        let stalled_since = self.run.stalled_since();
         InFlight {
             job: self.run.job.clone(),
             kind: self.kind.name.to_owned(),
@@ -137,7 +162,8 @@ impl RunningJob {
             progress: self.run.progress(),
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
-            stalled_since_unix_ms: self.run.stalled_since(),
+            stalled_since_unix_ms: stalled_since,
+            stalled_in: stalled_since.map(|_| shared.place_of(&self.run)),
             escalated: self.run.escalated.get().cloned(),
         }
     }

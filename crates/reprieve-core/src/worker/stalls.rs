@@ -1,7 +1,8 @@
 //! Watches whether the jobs that run move: by a step, a save, or progress that they report.
 //!
-//! It only shows the jobs that do not. A step may rightly take long, and a worker that cancelled it by a guess would
-//! be worse than the fault: for that there is [`Limits::step_timeout`](super::Limits::step_timeout).
+//! It shows the jobs that do not. A step may rightly take long, and a worker that cancelled it by a guess would be
+//! worse than the fault: only where [`Limits::stall_after`](super::Limits::stall_after) says how long is too long, it
+//! lets the job's guardian stop it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 use super::kind::Kind;
 use super::shared::Shared;
 use crate::clock::unix_millis_before;
-use crate::context::JobRun;
+use crate::context::{Hang, JobRun};
+use crate::healing::{Action, HealingAction, Layer};
 use crate::mutex::get;
 use crate::ports::Progress;
 use crate::telemetry::ByKind;
@@ -39,6 +41,31 @@ pub(super) struct Stalls {
 struct Seen {
     moves: Moves,
     since: Instant,
+    /// Its calls to the store that have failed, and since when none has: an outage is no fault of the job.
+    outages: u64,
+    undisturbed_since: Instant,
+}
+
+impl Seen {
+    fn new(run: &JobRun, moves: Moves, since: Instant) -> Self {
+        Self { moves, since, outages: run.outages.load(Relaxed), undisturbed_since: since }
+    }
+
+    /// Returns for how long the step that runs has stood still by its own fault.
+    fn still_in_step(&mut self, run: &JobRun, now: Instant) -> Option<Duration> {
+        let outages = run.outages.load(Relaxed);
+        if std::mem::replace(&mut self.outages, outages) != outages {
+            self.undisturbed_since = now;
+        }
+        let since = run.time_limit.in_step_since()?.max(self.since).max(self.undisturbed_since);
+        Some(now.saturating_duration_since(since))
+    }
+
+    /// A freeze of the machine is no time in which it could move.
+    fn skip(&mut self, gap: Duration) {
+        self.since += gap;
+        self.undisturbed_since += gap;
+    }
 }
 
 /// What changes when a job moves.
@@ -65,7 +92,7 @@ impl Stalls {
         let now = Instant::now();
         let gap = now - std::mem::replace(&mut self.looked, now);
         if gap > GAP {
-            self.seen.values_mut().for_each(|seen| seen.since += gap);
+            self.seen.values_mut().for_each(|seen| seen.skip(gap));
         }
         let running = shared.running.all();
         self.seen.retain(|number, _| running.contains_key(number));
@@ -74,22 +101,46 @@ impl Stalls {
             // It waits for a slot before that.
             let Some(began) = get(&run.began) else { continue };
             let moves = Moves::of(&run);
-            let seen = self.seen.entry(number).or_insert_with(|| Seen { moves: moves.clone(), since: began });
+            let seen = self.seen.entry(number).or_insert_with(|| Seen::new(&run, moves.clone(), began));
             if seen.moves == moves {
                 let (still, progress) = (now - seen.since, moves.progress);
                 if still >= kind.stalls_after() && run.stall(unix_millis_before(still)) {
-                    tracing::warn!(job = %run.job, kind = kind.name, steps = moves.steps, ?still, done = progress.done, total = progress.total, "a job has made no step, no save and no progress for long; it may hang");
+                    let place = shared.place_of(&run);
+                    tracing::warn!(job = %run.job, kind = kind.name, place, steps = moves.steps, ?still, done = progress.done, total = progress.total, "a job has made no step, no save and no progress for long; it may hang");
+                }
+                let in_step = seen.still_in_step(&run, now);
+                if let Some((still, limit)) = in_step.zip(kind.limits.stall_after)
+                    && still >= limit
+                {
+                    stop(shared, &kind, &run, still);
                 }
             } else {
                 kind.moves.note(now - seen.since);
                 if run.go_on() {
                     tracing::info!(job = %run.job, kind = kind.name, after = ?(now - seen.since), "a job that had not moved for long moves again");
                 }
-                *seen = Seen { moves, since: now };
+                *seen = Seen::new(&run, moves, now);
             }
             *stalled.entry(kind.name).or_insert(0) += i64::from(run.stalled_since().is_some());
         }
         show(shared, &stalled);
+    }
+}
+
+/// Lets the job's guardian stop it, once. One that is interrupted yields already.
+fn stop(shared: &Shared, kind: &Kind, run: &JobRun, still: Duration) {
+    if run.interrupted.is_cancelled() {
+        return;
+    }
+    let hang = Hang { still, place: shared.place_of(run) };
+    let (place, Progress { done, total }) = (hang.place.clone(), run.progress());
+    if run.hung.set(hang).is_ok() {
+        let why = format!(
+            "no save and no progress for {} s in {place}, at {done} of {total} (kind {})",
+            still.as_secs(),
+            kind.name
+        );
+        HealingAction::new(Layer::Job, Action::StopJob, run.job.as_str(), why).note(&shared.telemetry);
     }
 }
 

@@ -1,16 +1,20 @@
-//! Jobs that stand still are shown, and those that only take long are not.
+//! Jobs that stand still are shown, and stopped where their kind says after how long; those that only take long are
+//! neither.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{InFlight, Store};
-use reprieve_core::telemetry::ByKind;
-use reprieve_core::{Job, JobContext, JobError, Step};
+use reprieve_core::telemetry::{ByKind, ByLayer};
+use reprieve_core::worker::{Limits, Worker};
+use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::support::{Running, secs, send_args, start_job};
+use crate::support::{
+    Running, emptied, leased, poisoned, record, secs, send_args, settings, start_built, start_job, within,
+};
 
 /// A job whose steps take these times, in seconds. With `reports_s`, it reports progress that often meanwhile.
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,4 +107,147 @@ async fn a_machine_that_was_frozen_shows_no_job_as_stalled() {
     advance(secs(290)).await;
     sleep(secs(30)).await;
     assert_eq!((shown(&store).await.stalled_since_unix_ms, stalled(&worker)), (None, 0));
+}
+
+/// A job that makes these steps of two seconds, and hangs in the next one: as long as it is not asked to yield, or,
+/// if it is `deaf`, for ever.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Hangs {
+    after: u32,
+    deaf: bool,
+}
+
+struct Hanging;
+
+#[async_trait]
+impl Job for Hanging {
+    const KIND: &'static str = "hanging";
+    type Args = Hangs;
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, _: &Hangs) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, hangs: &Hangs, at: u32) -> Result<Step<u32, ()>, JobError> {
+        if at < hangs.after {
+            sleep(secs(2)).await;
+            cx.progress(u64::from(at) + 1, 9);
+            return Ok(Step::Continue(at + 1));
+        }
+        if hangs.deaf {
+            std::future::pending::<()>().await;
+        }
+        cx.interrupted().await;
+        Ok(Step::Continue(at))
+    }
+}
+
+fn hanging(store: &Store, stall_after: Option<Duration>) -> Running {
+    let limits = Limits { stall_after, attempts: 3, ..Limits::default() };
+    start_built(Worker::builder(store.clone()).settings(settings()).job(Hanging).limits::<Hanging>(limits))
+}
+
+fn stopped(worker: &Running) -> u64 {
+    let of_job = ByLayer { layer: "job", action: "stop_job" };
+    worker.monitor.telemetry().healing_actions.get_or_create(&of_job).get()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stands_still_for_its_limit_fails_with_its_place_and_keeps_its_checkpoint() {
+    for deaf in [false, true] {
+        let store = memory::store();
+        let worker = hanging(&store, Some(secs(60)));
+        let began = Instant::now();
+        let id = send_args::<Hanging>(&store, &Hangs { after: 3, deaf }).await;
+        within(secs(90), "the first stop", async || stopped(&worker) == 1).await;
+        // Three steps of two seconds, a minute, and a look each second.
+        assert!((secs(65)..=secs(69)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        within(secs(6), "its release", async || leased(&store).await == 0).await;
+        let kept = record(&store, &id).await.expect("it is saved");
+        assert!(!kept.checkpoints.is_empty());
+        emptied(&store, secs(600)).await;
+        let reason = poisoned(&store).await.remove(0);
+        let expected =
+            "failed too often, at last with: stalled: a step made no save and no progress for 60 s (step 1)";
+        assert!(reason.starts_with(expected), "{reason}");
+        // The first attempt moved, the others did not.
+        assert!((3..=4).contains(&stopped(&worker)), "{}", stopped(&worker));
+        assert!(began.elapsed() < secs(5 * 75), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stands_still_is_left_alone_without_a_limit() {
+    let store = memory::store();
+    let worker = hanging(&store, None);
+    send_args::<Hanging>(&store, &Hangs { after: 3, deaf: false }).await;
+    sleep(secs(7_200)).await;
+    let shown = shown(&store).await;
+    assert_eq!(shown.stalled_in.as_deref(), Some("step 4"));
+    assert_eq!((shown.delivery, stopped(&worker)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_job_that_reports_progress_or_moves_between_its_steps_is_not_stopped() {
+    for (takes_s, reports_s) in [(vec![3_000, 3_000], Some(50)), (vec![55; 60], None)] {
+        let store = memory::store();
+        let limits = Limits { stall_after: Some(secs(60)), ..Limits::default() };
+        let worker = start_built(
+            Worker::builder(store.clone()).settings(settings()).job(Timed).limits::<Timed>(limits),
+        );
+        send_args::<Timed>(&store, &Steps { takes_s, reports_s }).await;
+        emptied(&store, secs(7_000)).await;
+        assert_eq!(stopped(&worker), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_of_the_machine_stops_no_job() {
+    let store = memory::store();
+    let limits = Limits { stall_after: Some(secs(60)), ..Limits::default() };
+    let worker =
+        start_built(Worker::builder(store.clone()).settings(settings()).job(Timed).limits::<Timed>(limits));
+    send_args::<Timed>(&store, &Steps { takes_s: vec![85], reports_s: None }).await;
+    sleep(secs(30)).await;
+    advance(secs(40)).await;
+    emptied(&store, secs(60)).await;
+    assert_eq!(stopped(&worker), 0);
+}
+
+/// A job whose only step reads an input.
+struct Reads;
+
+#[async_trait]
+impl Job for Reads {
+    const KIND: &'static str = "reads";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        cx.input("photos/1").await?;
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_store_that_a_step_waits_for_stops_no_job() {
+    let healthy = memory::store();
+    let name = BlobName::parse("photos/1").unwrap();
+    healthy.blobs.put(&name, vec![1], None).await.unwrap();
+    let (store, faults) = Faults::wrap(healthy.clone());
+    let limits = Limits { stall_after: Some(secs(60)), ..Limits::default() };
+    let worker =
+        start_built(Worker::builder(store.clone()).settings(settings()).job(Reads).limits::<Reads>(limits));
+    worker.started().await;
+    faults.every_call(Op::Get, Fault::Fail(ErrorKind::Unavailable));
+    send_args::<Reads>(&healthy, &()).await;
+    sleep(secs(3_600)).await;
+    assert_eq!((stopped(&worker), leased(&healthy).await), (0, 1));
+    faults.clear_all();
+    emptied(&healthy, secs(120)).await;
 }

@@ -24,7 +24,7 @@ struct Key {
     parse: fn(&str, &mut Of) -> Result<(), String>,
 }
 
-static KEYS: [Key; 10] = [
+static KEYS: [Key; 11] = [
     Key { name: "per-worker", parse: |text, to| optional(text, count).map(|it| to.limits.per_worker = it) },
     Key { name: "in-fleet", parse: |text, to| optional(text, count).map(|it| to.limits.in_fleet = it) },
     Key {
@@ -34,6 +34,10 @@ static KEYS: [Key; 10] = [
     Key {
         name: "job-timeout",
         parse: |text, to| optional(text, duration).map(|it| to.limits.job_timeout = it),
+    },
+    Key {
+        name: "stall-after",
+        parse: |text, to| optional(text, duration).map(|it| to.limits.stall_after = it),
     },
     Key { name: "attempts", parse: |text, to| count(text).map(|it| to.limits.attempts = it) },
     Key { name: "backoff", parse: |text, to| duration(text).map(|it| to.limits.backoff = it) },
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn the_file_overrides_the_code_value_by_value() {
         let (kinds, faults) = kinds(
-            "[kinds.resize]\nper-worker = 2\nin-fleet = 'none'\nstep-timeout = '10m'\nattempts = '7'\nbackoff = '5s'",
+            "[kinds.resize]\nper-worker = 2\nin-fleet = 'none'\nstep-timeout = '10m'\nstall-after = '5m'\nattempts = '7'\nbackoff = '5s'",
         );
         assert_eq!(faults, Vec::<String>::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -196,6 +200,7 @@ mod tests {
             per_worker: Some(2),
             in_fleet: None,
             step_timeout: Some(Duration::from_secs(600)),
+            stall_after: Some(Duration::from_secs(300)),
             attempts: 7,
             backoff: Duration::from_secs(5),
             ..code

@@ -344,7 +344,7 @@ pub(super) static KEEP: [Setting; 3] = [
         value: "DURATION|forever",
         default: Default::Text("30d"),
         help: "How long reports of drains are kept, at least 8d",
-        details: "They are the blobs drains/, which `reprieve status` shows.",
+        details: "They are the blobs drains/, which `reprieve status` shows. The same for diagnoses/, of VMs that were to be replaced.",
         parse: |given, to| values::keep(given).map(|keep| to.worker.keep.drains = keep),
     },
     Setting {

@@ -213,6 +213,7 @@ fn limits_of(kind: &LimitedKind) -> String {
         kind.in_fleet.map(|most| format!("{most} in the fleet")),
         kind.step_timeout_ms.map(|limit| format!("{} a step", time(limit))),
         kind.job_timeout_ms.map(|limit| format!("{} a job", time(limit))),
+        kind.stall_after_ms.map(|limit| format!("stopped when still for {}", time(limit))),
         Some(format!(
             "{} attempts, {} to {} apart",
             kind.attempts,
@@ -264,7 +265,11 @@ fn worker(report: &WorkerReport, now: i64, silent_after: u128) -> [String; 6] {
     [
         short(report.worker.as_str()),
         if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
-        if silent { "silent".to_owned() } else { plain(&report.stage) },
+        match &report.fault {
+            _ if silent => "silent".to_owned(),
+            Some(fault) => format!("{}, {}", plain(&report.stage), cut(&plain(fault))),
+            None => plain(&report.stage),
+        },
         report.in_flight.len().to_string(),
         report.completed.to_string(),
         ago(age),
@@ -300,7 +305,11 @@ fn waiting(status: &Status) -> impl Iterator<Item = [String; 3]> {
 fn moved(job: &InFlight, now: i64) -> String {
     let progress = progress(&job.progress);
     match job.stalled_since_unix_ms {
-        Some(since) => format!("{progress}, stalled for {}", whole_seconds(now.saturating_sub(since))),
+        Some(since) => {
+            let still = whole_seconds(now.saturating_sub(since));
+            let place = job.stalled_in.as_ref().map(|place| format!(" in {}", cut(&plain(place))));
+            format!("{progress}, stalled for {still}{}", place.unwrap_or_default())
+        }
         None => progress,
     }
 }
@@ -419,6 +428,7 @@ mod tests {
             steps: 3,
             since_unix_ms: NOW - 61_000,
             stalled_since_unix_ms: (job == "order-1").then_some(NOW - 754_000),
+            stalled_in: (job == "order-1").then(|| "step 4, span download".to_owned()),
             escalated: (job == "order-1").then(|| "3 deliveries ended before".to_owned()),
         }
     }
@@ -468,6 +478,7 @@ mod tests {
             in_fleet,
             step_timeout_ms: Some(90_000),
             job_timeout_ms: None,
+            stall_after_ms: Some(600_000),
             attempts: 3,
             backoff_ms: 1_000,
             backoff_max_ms: 300_000,
@@ -505,8 +516,8 @@ mod tests {
             |limits| WorkerReport { limits: vec![limits], ..report("cd46fd0d", "vm", 1_000, Vec::new()) };
         let all = [limited(7, Some(3)), limited(5, Some(3)), limited(1, None)];
         let status = Status { workers: all.map(worker).into(), ..status() };
-        let apart = "2 per worker, 1m 30s a step, 3 attempts, 1s to 5m apart";
-        let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, 3 attempts, 1s to 5m apart";
+        let apart = "2 per worker, 1m 30s a step, stopped when still for 10m, 3 attempts, 1s to 5m apart";
+        let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, stopped when still for 10m, 3 attempts, 1s to 5m apart";
         let row =
             |numbers: [&str; 2], limits: &str| ["reindex", numbers[0], numbers[1], limits].map(str::to_owned);
         assert_eq!(limits(&status), [row(["1", "1"], apart), row(["2", "12"], agreed)]);

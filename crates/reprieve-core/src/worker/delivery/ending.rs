@@ -11,7 +11,7 @@ use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::Guardian;
 use super::lease::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
-use super::outcome::{DeliveryReport, Epilogue, Outcome};
+use super::outcome::{DeliveryReport, Epilogue, GivenUp, Outcome};
 use crate::clock::{unix_millis, unix_millis_after};
 use crate::context::JobRun;
 use crate::deadline::Deadline;
@@ -23,7 +23,7 @@ use crate::mutex::get;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, NewMessage, Release};
-use crate::record::{End, EndKind, Handle, Record, Status, Written};
+use crate::record::{BLOCKED_MAX, End, EndKind, Handle, Record, Status, Written};
 use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
@@ -45,6 +45,9 @@ const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 /// as long as results are kept by default.
 pub(super) const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
 
+/// How long a step that was given up may take to its next `.await`, before it is taken to block its thread.
+const RETURN_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long a worker that lost a lease keeps trying to note that in the job's record.
 const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
 
@@ -60,6 +63,13 @@ impl Guardian {
         if !settles && self.was_cancelled(&assignment).await {
             return self.finish_cancelled(&assignment).await;
         }
+        let ended = match (ended, assignment.run.hung.get()) {
+            // It saved when it was asked to, and has stood still nevertheless.
+            (RunOutcome::Yielded | RunOutcome::CutShort(_), Some(hang)) => {
+                RunOutcome::TimedOut(TimedOut::Stall(hang.still))
+            }
+            (ended, _) => ended,
+        };
         if let Some(needed) = Box::pin(self.is_excused_by(&assignment, &ended)).await {
             return self.defer_until_served(assignment, &needed).await;
         }
@@ -357,8 +367,10 @@ impl Guardian {
     /// Handles a timeout, which is a failure. One of the whole job counts whether or not the job moved.
     async fn time_out(self: Box<Self>, assignment: Box<Assignment>, what: TimedOut) -> DeliveryReport {
         let reason = what.reason();
-        if matches!(what, TimedOut::Step(_)) {
-            return self.fail(assignment, &JobError::retry(reason)).await;
+        if matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)) {
+            let place = assignment.run.hung.get().map(|hang| format!(" ({})", hang.place));
+            let error = JobError::retry(reason + &place.unwrap_or_default());
+            return self.fail(assignment, &error).await;
         }
         let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
         let timed_out = account.timed_out.saturating_add(1);
@@ -371,6 +383,26 @@ impl Guardian {
         self.release(assignment, Outcome::Retried, EndKind::TimedOut, &reason, delay).await
     }
 
+    /// Handles a job that was given up at a timeout. One that `blocks` its thread takes a slot of its worker along, so
+    /// the third in a row is the last.
+    async fn give_up(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        what: TimedOut,
+        blocks: bool,
+    ) -> DeliveryReport {
+        if !blocks {
+            return self.time_out(assignment, what).await;
+        }
+        assignment.run.blocks.store(true, Relaxed);
+        let blocked = assignment.run.record.lock().await.account().blocked.saturating_add(1);
+        if blocked >= BLOCKED_MAX {
+            let reason = format!("{}, and its thread did not return, {blocked} times", what.reason());
+            return self.dead_letter_job(&assignment, reason).await;
+        }
+        self.time_out(assignment, what).await
+    }
+
     /// Returns the dependency because of which the run ended so, if it is one: the job was asked to wait for it,
     /// or has failed, and it does not serve now. A drain waits for no look at it.
     async fn is_excused_by(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
@@ -380,7 +412,7 @@ impl Guardian {
                 return assignment.run.waits_for.get().cloned();
             }
             RunOutcome::Failed(error) => error.is_retry(),
-            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_)),
+            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
             _ => false,
         };
         if !may_be {
@@ -545,20 +577,33 @@ impl Guardian {
     }
 
     /// Revokes a job that has not yielded by the soft mark, and releases it; it resumes at its last
-    /// checkpoint, unless it was cancelled. A step that blocked its thread past its timeout has failed.
+    /// checkpoint, unless it was cancelled. A step that blocked its thread past its timeout has failed, and so has
+    /// one that stalled.
     pub(super) async fn cut(
         self: Box<Self>,
         assignment: Box<Assignment>,
-        task: JoinHandle<RunOutcome>,
+        mut task: JoinHandle<RunOutcome>,
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
         let run = &assignment.run;
-        let timed_out = if run.interrupted.is_cancelled() { None } else { run.time_limit.of_step() };
+        let timed_out = match run.hung.get() {
+            Some(hang) => Some(TimedOut::Stall(hang.still)),
+            None if run.interrupted.is_cancelled() => None,
+            None => run.time_limit.of_step(),
+        };
         let report = if self.was_cancelled(&assignment).await {
             self.finish_cancelled(&assignment).await
         } else if let Some(what) = timed_out {
-            self.time_out(assignment, what).await
+            // A step that awaits something was dropped there, and its task ends.
+            let blocks = timeout(RETURN_WITHIN, &mut task).await.is_err();
+            let (job, kind, limit) = (assignment.job().clone(), assignment.kind.name, what.limit());
+            let report = self.give_up(assignment, what, blocks).await;
+            if !blocks {
+                return report;
+            }
+            let blocks = Some(GivenUp { job, kind, limit, task: task.abort_handle() });
+            DeliveryReport { blocks, ..report }
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
@@ -626,6 +671,7 @@ impl Guardian {
         let unsaved_steps = if has_failed { unsaved_steps } else { 0 };
         let mut end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
         let limit = &assignment.run.time_limit;
+        end.blocked = has_failed && assignment.run.blocks.load(Relaxed);
         if kind == EndKind::Interrupted && limit.is_of_job() {
             // A step that hangs saves nothing.
             end.ran_ms = limit.ran_ms();

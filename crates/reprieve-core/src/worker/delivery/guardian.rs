@@ -42,7 +42,7 @@ use crate::worker::threads::on_any_thread;
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The budget of a job that is cancelled, or that loses its slot of the fleet: it has 60 % of it, three
+/// The budget of a job that is cancelled, has stalled, or loses its slot of the fleet: it has 60 % of it, three
 /// seconds, to yield before it is cut off.
 const CANCEL_BUDGET: Duration = Duration::from_secs(5);
 
@@ -340,6 +340,9 @@ impl Guardian {
         let runnable = Arc::clone(&assignment.runnable);
         // Whatever is logged in a step has the job's id, also where only errors are logged.
         let span = tracing::error_span!("job", id = assignment.job().as_str(), kind = assignment.kind.name);
+        if let Some(id) = span.id() {
+            let _is_first = assignment.run.span.set(id);
+        }
         let slots = Arc::new(slots);
         let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&slots) as _;
         // A delivery starts one job.
@@ -353,8 +356,8 @@ impl Guardian {
         self.shared.jobs.spawn(in_process(on_any_thread(run.instrument(span), Handle::current())))
     }
 
-    /// Waits for the job. In a drain, or if it is cancelled or its slot of the fleet is lost, asks the job to
-    /// yield and waits no longer than the soft mark. In a patient drain, only if the job will not be done in
+    /// Waits for the job. In a drain, or if it is cancelled, has stalled for too long, or its slot of the fleet is
+    /// lost, asks the job to yield and waits no longer than the soft mark. In a patient drain, only if the job will not be done in
     /// time. A step that blocks its thread past its timeout is not waited for, nor a job whose slot of the
     /// fleet another worker may have.
     async fn watch(
@@ -369,13 +372,15 @@ impl Guardian {
         let (mut asked, mut must_stop) = (None, false);
         let (of_kind, waits_for) = (&assignment.kind, &assignment.run.waits_for);
         let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
+        let may_hang = of_kind.limits.stall_after.is_some();
         let is_slot_lost = || in_fleet.as_ref().is_some_and(SlotWatch::is_lost);
         loop {
             let slot_ends = in_fleet.as_ref().map(SlotWatch::ends);
             if slot_ends.is_some_and(|ends| ends <= Instant::now()) {
                 return Waited::Time;
             }
-            if !must_stop && (cancelled.is_cancelled() || is_slot_lost()) {
+            let has_hung = assignment.run.hung.get().is_some();
+            if !must_stop && (cancelled.is_cancelled() || is_slot_lost() || has_hung) {
                 must_stop = true;
                 let own = Deadline::of(&Notice::now("stop", NoticeKind::Signal), CANCEL_BUDGET);
                 let own = asked.map_or(own, |asked: Deadline| asked.min(own));
@@ -389,7 +394,7 @@ impl Guardian {
                 asked = Some(own);
             }
             let soft = |own: Deadline| own.soft(needed_for_saving(assignment, own));
-            let may_change = self.deadline().is_some() || time_limit.is_some();
+            let may_change = self.deadline().is_some() || time_limit.is_some() || may_hang;
             let look_again = may_change.then(|| Instant::now() + LOOK_AGAIN);
             let until = asked.map_or(look_again, |own| Some(soft(own)));
             if asked.is_none() && time_limit.gives_up_at().is_some_and(|at| at <= Instant::now()) {

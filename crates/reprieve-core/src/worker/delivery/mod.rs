@@ -24,5 +24,5 @@ mod save;
 
 pub(super) use assignment::Registry;
 pub(super) use guardian::Guardian;
-pub(super) use outcome::DeliveryReport;
 pub use outcome::Outcome;
+pub(super) use outcome::{DeliveryReport, GivenUp};

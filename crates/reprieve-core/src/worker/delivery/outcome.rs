@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
 use super::lease::TRY;
 use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
-use crate::ids::PayloadName;
+use crate::ids::{JobId, PayloadName};
 use crate::retry::bounded;
 use crate::worker::kind::Kind;
 
@@ -100,6 +100,16 @@ impl Outcome {
 /// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A job that was given up and may still run.
+#[derive(Debug)]
+pub(in crate::worker) struct GivenUp {
+    pub(in crate::worker) job: JobId,
+    pub(in crate::worker) kind: &'static str,
+    /// The limit of its kind that it passed.
+    pub(in crate::worker) limit: Duration,
+    pub(in crate::worker) task: AbortHandle,
+}
+
 /// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: Cow<'static, str>,
@@ -108,6 +118,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) settled_at: Instant,
     /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
+    /// The same job, when it was given up because its step blocks its thread for longer than its kind allows.
+    pub(in crate::worker) blocks: Option<GivenUp>,
     /// Work that was not saved, or is not known to be saved.
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
@@ -159,6 +171,7 @@ impl DeliveryReport {
             outcome,
             settled_at: Instant::now(),
             task: None,
+            blocks: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
             over_limit: false,

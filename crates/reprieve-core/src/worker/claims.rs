@@ -1,0 +1,57 @@
+//! Claims in the store, of which a limited number can be held in the whole fleet: the right to have one's machine
+//! replaced. They are slots of the fleet under a name that no kind of job has.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::fleet_slots::{FleetSlot, FleetSlots, SLOTS_MAX};
+use crate::ports::{RecordStore, Store};
+
+/// The name of the slots. A kind of job has no line break in its name.
+const NAME: &str = "\nrepair";
+
+/// How long a claim outlives its holder, and a tenth more: about as long as the platform takes to replace a machine
+/// that is gone.
+const LEASE: Duration = Duration::from_mins(10);
+
+/// The claims, as one worker sees them.
+#[derive(Debug)]
+pub struct Claims {
+    records: Arc<dyn RecordStore>,
+    /// By their number, which grows with the fleet. Each remembers since when the claims of others are unchanged.
+    slots: Mutex<BTreeMap<u32, Arc<FleetSlots>>>,
+}
+
+/// A claim, renewed until it is dropped, and then released.
+#[derive(Debug)]
+pub struct Claim(FleetSlot);
+
+impl Claim {
+    /// Whether it could not be renewed, so that another machine may have it.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.watch().is_lost()
+    }
+}
+
+impl Claims {
+    /// The claims in this store.
+    #[must_use]
+    pub fn new(store: &Store) -> Self {
+        Self { records: Arc::clone(&store.records), slots: Mutex::default() }
+    }
+
+    /// Takes one of `count` claims; `None` if none is free, or if the store does not answer. That of a worker that
+    /// died is taken over once it has been seen unchanged for eleven minutes. Must be called on the control thread.
+    /// Cancel-safe: one that is taken for nobody is released.
+    pub async fn take(&self, count: usize) -> Option<Claim> {
+        let count = u32::try_from(count).unwrap_or(SLOTS_MAX).clamp(1, SLOTS_MAX);
+        let slots = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(FleetSlots::new(NAME, count, LEASE, Arc::clone(&self.records)));
+            Arc::clone(slots.entry(count).or_insert_with(new))
+        };
+        slots.take().await.map(Claim)
+    }
+}

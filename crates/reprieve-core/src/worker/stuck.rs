@@ -1,0 +1,116 @@
+//! Slots whose threads do not return: a job was given up because it took longer than its kind allows, and its step
+//! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart.
+//!
+//! A job that was given up for another reason, such as a drain, may rightly compute for long: its slot is never
+//! taken for stuck by a guess.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::delivery::GivenUp;
+use super::shared::Shared;
+use crate::healing::{Action, HealingAction, Layer};
+
+/// After how many looks, one a second, a thread that has not returned is taken for stuck at the earliest. Looks and
+/// not time, because a machine that is frozen makes none.
+const LOOKS_MIN: u64 = 60;
+
+/// Returns how many of `slots` slots may be stuck and replaced at once: less than half. For each there must be a
+/// thread.
+#[must_use]
+pub const fn spare_slots(slots: usize) -> usize {
+    slots.saturating_sub(1) / 2
+}
+
+/// The slots of jobs that were given up.
+#[derive(Debug)]
+pub(super) struct StuckSlots {
+    shared: Arc<Shared>,
+    slots: Vec<Slot>,
+    /// Slots that replaced others which are free again, and are to be taken back.
+    owed: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    job: GivenUp,
+    looks: u64,
+    is_stuck: bool,
+    is_replaced: bool,
+}
+
+impl Slot {
+    /// Its thread was given as long again as the limit that its job has passed.
+    fn has_waited(&self, limit: Duration) -> bool {
+        self.looks >= LOOKS_MIN.max(limit.as_secs())
+    }
+}
+
+impl StuckSlots {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, slots: Vec::new(), owed: 0 }
+    }
+
+    /// Watches the slot of a job that was given up because it passed a limit.
+    pub(super) fn watch(&mut self, job: GivenUp) {
+        self.slots.push(Slot { job, looks: 0, is_stuck: false, is_replaced: false });
+    }
+
+    /// Looks which threads have returned, and replaces the slots of those that do not. Called once a second.
+    /// Returns whether half of the worker's slots are stuck, so that it is to restart.
+    pub(super) fn look(&mut self) -> bool {
+        self.forget_those_that_returned();
+        for slot in &mut self.slots {
+            slot.looks += 1;
+            if !slot.is_stuck && slot.has_waited(slot.job.limit) {
+                slot.is_stuck = true;
+                note(&self.shared, &slot.job, Action::MarkStuck, "its thread has not returned");
+            }
+        }
+        let stuck = self.slots.iter().filter(|slot| slot.is_stuck).count();
+        if stuck * 2 >= self.shared.settings.concurrency {
+            return true;
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_stuck && !slot.is_replaced) {
+            slot.is_replaced = true;
+            self.shared.replaced.fetch_add(1, Relaxed);
+            self.shared.slots.add_permits(1);
+            note(&self.shared, &slot.job, Action::ReplaceSlot, "its slot is stuck");
+        }
+        false
+    }
+
+    fn forget_those_that_returned(&mut self) {
+        let owed = &mut self.owed;
+        self.slots.retain(|slot| {
+            let has_returned = slot.job.task.is_finished();
+            if has_returned && slot.is_stuck {
+                tracing::info!(job = %slot.job.job, "the thread of a job that was given up has returned");
+            }
+            *owed += usize::from(has_returned && slot.is_replaced);
+            !has_returned
+        });
+        // Those that jobs hold now are taken back when they are free.
+        let taken_back = self.shared.slots.forget_permits(self.owed);
+        self.owed -= taken_back;
+        self.shared.replaced.fetch_sub(taken_back, Relaxed);
+    }
+}
+
+fn note(shared: &Shared, job: &GivenUp, action: Action, why: &str) {
+    let why = format!("{why} since it passed its limit of {:?} (kind {})", job.limit, job.kind);
+    HealingAction::new(Layer::Slot, action, job.job.as_str(), why).note(&shared.telemetry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_half_of_the_slots_can_be_replaced() {
+        for (slots, spare) in [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (8, 3), (9, 4)] {
+            assert_eq!(spare_slots(slots), spare, "{slots}");
+        }
+    }
+}

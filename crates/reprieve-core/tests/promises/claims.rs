@@ -1,0 +1,65 @@
+//! Claims: of any number of machines that want one, no more get it than may, and that of a machine that died is free
+//! again after its lease.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use reprieve_core::memory;
+use reprieve_core::process::Gate;
+use reprieve_core::worker::{Claim, Claims};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn of_fifty_that_ask_at_once_no_more_get_a_claim_than_may() {
+    on_one_clock();
+    for count in [1, 3] {
+        let store = memory::store();
+        let all: Vec<_> = (0..50).map(|_| Claims::new(&store)).collect();
+        let mut held: Vec<Claim> = Vec::new();
+        for _ in 0..20 {
+            held.extend(join_all(all.iter().map(|claims| claims.take(count))).await.into_iter().flatten());
+            assert!(held.len() <= count, "{} of {count}", held.len());
+            sleep(secs(10)).await;
+        }
+        assert_eq!(held.len(), count);
+        drop(held.pop());
+        sleep(secs(5)).await;
+        assert!(all[0].take(count).await.is_some(), "one that is released is free");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claim_of_a_machine_that_died_is_free_after_its_lease_and_not_before() {
+    on_one_clock();
+    let store = memory::store();
+    let (gate, (took, is_taken)) = (Gate::new(), oneshot::channel());
+    let claims = Arc::new(Claims::new(&store));
+    let holder = tokio::spawn(gate.clone().run(async move {
+        let claim = claims.take(1).await.expect("it is free");
+        took.send(()).unwrap();
+        sleep(secs(86_400)).await;
+        drop(claim);
+    }));
+    is_taken.await.unwrap();
+    let another = Claims::new(&store);
+    for _ in 0..60 {
+        sleep(secs(60)).await;
+        assert!(another.take(1).await.is_none(), "its holder lives");
+    }
+    gate.freeze();
+    let died = Instant::now();
+    let taken = loop {
+        if let Some(claim) = another.take(1).await {
+            break claim;
+        }
+        sleep(secs(10)).await;
+        assert!(died.elapsed() < secs(1_200), "it is never free");
+    };
+    // It was renewed up to 200 s before its holder died, and is seen for the first time after that.
+    assert!((secs(395)..secs(700)).contains(&died.elapsed()), "{:?}", died.elapsed());
+    drop(taken);
+    holder.abort();
+}

@@ -1,0 +1,159 @@
+//! Threads that never come back: their slots are replaced, and when half are stuck the worker ends.
+
+use std::sync::{Arc, Mutex, mpsc};
+
+use reprieve_core::memory;
+use reprieve_core::ports::Store;
+use reprieve_core::telemetry::{ByLayer, ByOutcome};
+use reprieve_core::worker::{Limits, Monitor, Settings, StopReason, Stopped, Worker, spare_slots, stopping};
+use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use tokio::runtime::Runtime;
+use tokio::sync::Barrier;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::support::*;
+
+/// Blocks its thread until the other end is dropped, if its arguments say so.
+#[derive(Clone)]
+struct Block(Arc<Mutex<mpsc::Receiver<()>>>);
+
+#[async_trait::async_trait]
+impl Job for Block {
+    const KIND: &'static str = "block";
+    type Args = bool;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &bool) {}
+
+    async fn step(&self, _: &JobContext, blocks: &bool, (): ()) -> Result<Step<(), ()>, JobError> {
+        if *blocks {
+            let _is_gone = self.0.lock().unwrap().recv();
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+/// Waits until as many of its kind as the worker has slots run at once.
+#[derive(Clone)]
+struct Meet(Arc<Barrier>);
+
+#[async_trait::async_trait]
+impl Job for Meet {
+    const KIND: &'static str = "meet";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        self.0.wait().await;
+        Ok(Step::Done(()))
+    }
+}
+
+/// A worker whose jobs have real threads; its own clock is paused.
+struct Blocking {
+    store: Store,
+    monitor: Monitor,
+    jobs: Runtime,
+    unblock: Option<mpsc::Sender<()>>,
+    ends: JoinHandle<Stopped>,
+}
+
+fn worker(slots: usize, limits: Limits) -> Blocking {
+    on_one_clock();
+    let threads = slots + spare_slots(slots);
+    let jobs =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
+    let (unblock, until) = mpsc::channel();
+    let store = memory::store();
+    let worker = Worker::builder(store.clone())
+        .job(Block(Arc::new(Mutex::new(until))))
+        .limits::<Block>(limits)
+        .job(Meet(Arc::new(Barrier::new(slots))))
+        .jobs_on(jobs.handle().clone())
+        .settings(Settings { concurrency: slots, ..settings() })
+        .build()
+        .unwrap();
+    let (monitor, (stopper, stopping)) = (worker.monitor(), stopping());
+    let ends = tokio::spawn(async move {
+        let end = worker.run(stopping).await;
+        drop(stopper);
+        end
+    });
+    Blocking { store, monitor, jobs, unblock: Some(unblock), ends }
+}
+
+impl Blocking {
+    async fn send(&self, blocks: bool, count: usize) {
+        let jobs = (0..count).map(|_| NewJob::of::<Block>(&blocks).unwrap()).collect();
+        Producer::new(self.store.clone()).enqueue(jobs).await.unwrap();
+    }
+
+    fn done(&self, layer: &'static str, action: &'static str) -> u64 {
+        self.monitor.telemetry().healing_actions.get_or_create(&ByLayer { layer, action }).get()
+    }
+
+    fn ended(&self, outcome: &'static str) -> u64 {
+        self.monitor.telemetry().jobs.get_or_create(&ByOutcome { kind: "block".into(), outcome }).get()
+    }
+}
+
+fn limits() -> Limits {
+    Limits { step_timeout: Some(secs(5)), ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_whose_thread_does_not_return_is_replaced_until_it_does_and_its_job_is_poisoned_after_three() {
+    let mut blocking = worker(8, limits());
+    blocking.send(true, 1).await;
+    within(secs(600), "the dead letter", async || blocking.ended("dead_lettered") == 1).await;
+    let reason = poisoned(&blocking.store).await.remove(0);
+    assert_eq!(reason, "a step took longer than its timeout of 5s, and its thread did not return, 3 times");
+    within(secs(120), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
+    assert_eq!((blocking.done("slot", "mark_stuck"), blocking.done("worker", "restart")), (3, 0));
+    // The worker runs as many jobs at once as before.
+    let together = (0..8).map(|_| NewJob::of::<Meet>(&()).unwrap()).collect();
+    Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
+    emptied(&blocking.store, secs(3_600)).await;
+    assert!(!blocking.monitor.is_stuck() && !blocking.ends.is_finished());
+    drop(blocking.unblock.take());
+    let tasks = || blocking.jobs.metrics().num_alive_tasks();
+    within(secs(3_600), "the threads", async || tasks() == 0).await;
+    sleep(secs(5)).await;
+    assert!(!blocking.ends.is_finished());
+    blocking.ends.abort();
+    blocking.jobs.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_half_of_its_slots_stuck_releases_the_rest_and_ends_without_waiting_for_them() {
+    let blocking = worker(4, limits());
+    blocking.send(true, 1).await;
+    let began = Instant::now();
+    let stopped = blocking.ends.await.unwrap();
+    assert_eq!((stopped.reason, stopped.abandoned), (StopReason::Stuck, 0));
+    // Two stuck slots: the first attempt, its delay, the second, and a minute.
+    assert!((secs(60)..secs(120)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(leased(&blocking.store).await, 0);
+    blocking.jobs.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_jobs_may_compute_for_long_is_never_restarted() {
+    // No limit, so nothing says that a step takes too long; a drain gives it up nevertheless.
+    for limits in [Limits::default(), Limits { step_timeout: Some(secs(3_600)), ..Limits::default() }] {
+        let mut blocking = worker(2, limits);
+        blocking.send(true, 2).await;
+        sleep(secs(1_800)).await;
+        assert!(!blocking.ends.is_finished());
+        assert_eq!((blocking.done("slot", "mark_stuck"), blocking.ended("retried")), (0, 0));
+        drop(blocking.unblock.take());
+        within(secs(3_600), "both", async || blocking.ended("completed") == 2).await;
+        blocking.ends.abort();
+        blocking.jobs.shutdown_background();
+    }
+}

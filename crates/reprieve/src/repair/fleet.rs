@@ -1,0 +1,83 @@
+//! The machines of the fleet, from the roster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reprieve_core::Result;
+use reprieve_core::healing::Fleet;
+use reprieve_core::ports::{Roster, WorkerReport};
+
+/// A machine none of whose workers has reported for so long is silent. Workers report every ten or fifteen seconds.
+pub(super) const FRESH: Duration = Duration::from_secs(60);
+
+/// Silent machines count as ill for so long.
+pub(super) const RECENT: Duration = Duration::from_mins(10);
+
+/// Reads the fleet. The store says how old reports are, so that no clock of a machine counts.
+pub(super) async fn look(roster: &dyn Roster, vm: &str, boot: &str) -> Result<Fleet> {
+    let (fresh, recent) = tokio::try_join!(roster.reports(FRESH), roster.reports(RECENT))?;
+    Ok(count(&fresh, &recent, vm, boot))
+}
+
+/// A machine: by its name where that is known, else by its boot, else by its worker.
+fn machine(report: &WorkerReport) -> &str {
+    [report.vm.as_str(), report.boot.as_str()]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| report.worker.as_str())
+}
+
+fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) -> Fleet {
+    let is_own = |report: &WorkerReport| {
+        (!vm.is_empty() && report.vm.eq_ignore_ascii_case(vm)) || (!boot.is_empty() && report.boot == boot)
+    };
+    let mut healthy: BTreeMap<&str, bool> = BTreeMap::new();
+    for report in recent.iter().filter(|report| !is_own(report)) {
+        healthy.entry(machine(report)).or_insert(false);
+    }
+    for report in fresh.iter().filter(|report| !is_own(report)) {
+        healthy.insert(machine(report), true);
+    }
+    for report in fresh.iter().filter(|report| report.fault.is_some()) {
+        healthy.entry(machine(report)).and_modify(|is_healthy| *is_healthy = false);
+    }
+    Fleet {
+        has_own: fresh.iter().any(is_own),
+        others: healthy.len(),
+        healthy: healthy.values().filter(|is_healthy| **is_healthy).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reprieve_core::WorkerId;
+
+    use super::*;
+
+    fn report(worker: &str, vm: &str, fault: Option<&str>) -> WorkerReport {
+        let (vm, boot) = (vm.to_owned(), format!("boot of {vm}"));
+        WorkerReport { vm, boot, fault: fault.map(str::to_owned), ..WorkerReport::new(WorkerId::new(worker)) }
+    }
+
+    #[test]
+    fn a_machine_is_healthy_while_a_worker_of_it_reports_and_none_a_fault() {
+        let fresh = [
+            report("1", "own", Some("disk error")),
+            report("2", "a", None),
+            report("3", "b", None),
+            report("4", "b", Some("read-only")),
+            report("5", "", None),
+        ];
+        let mut recent = fresh.to_vec();
+        recent.extend([report("6", "a", None), report("7", "silent", None), report("8", "own", None)]);
+        let fleet = count(&fresh, &recent, "OWN", "");
+        assert_eq!(fleet, Fleet { has_own: true, others: 4, healthy: 2 });
+        assert!(!count(&fresh[1..], &recent, "own", "").has_own, "its own report is old");
+        assert_eq!(count(&[], &[], "own", "boot"), Fleet::default());
+        // A worker that does not know its VM's name yet is known by the boot.
+        assert_eq!(
+            count(&fresh[..1], &fresh[..1], "", "boot of own"),
+            Fleet { has_own: true, ..Fleet::default() }
+        );
+    }
+}

@@ -1,0 +1,522 @@
+//! The healer of one worker: from a proven fault to a machine that is reported, and back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reprieve_core::clock::unix_millis;
+use reprieve_core::healing::{
+    Action, Evidence, Fault, Fleet, HealingAction, Layer, REPAIR_EVERY, Refusal, Verdict, decide,
+};
+use reprieve_core::interruption::Stage;
+use reprieve_core::ports::Store;
+use reprieve_core::retry::bounded;
+use reprieve_core::worker::{Claim, Claims, Monitor};
+use reprieve_core::{BlobName, Result};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::diagnosis::Diagnosis;
+use super::drain_source::DrainSource;
+use super::fleet;
+use super::probe::Probe;
+use crate::health::Health;
+use crate::logging::Recent;
+
+/// How often the disks are probed. Three writes must fail alike, so a fault is proven within half a minute.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+
+/// The longest wait for one call of the store.
+const TRY: Duration = Duration::from_secs(10);
+
+/// How long a VM is reported as unhealthy at most: the longest period of grace of automatic repairs, 90 minutes,
+/// and half an hour for the repair. Repairs are not enabled, or are suspended, if it still lives then.
+/// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-automatic-instance-repairs>
+const REPORTED_MAX: Duration = Duration::from_hours(2);
+
+/// How long the drain may take beyond its budget until its end is known.
+const DRAIN_SLACK: Duration = Duration::from_secs(5);
+
+/// Watches the disks of this VM.
+pub(super) struct Healer {
+    store: Store,
+    monitor: Monitor,
+    health: Health,
+    drains: DrainSource,
+    log: Recent,
+    vm: String,
+    boot: String,
+    budget: Duration,
+    claims: Claims,
+    /// When the store last showed the fleet, and how it was.
+    seen: Option<(Instant, Fleet)>,
+    /// Why the VM was kept although it has a fault.
+    refused: Option<Refusal>,
+    repair: Repair,
+}
+
+/// What is done about a fault.
+#[derive(Debug)]
+enum Repair {
+    /// Nothing.
+    None,
+    /// Another worker of this VM has asked for its replacement; this one has released everything.
+    Followed,
+    /// This worker answers `Unhealthy`.
+    Reported { since: Instant, claim: Claim },
+    /// Nobody replaced the VM. It works on, as well as it can.
+    GivenUp,
+}
+
+/// What the healer is made of.
+pub(super) struct Parts {
+    pub(super) store: Store,
+    pub(super) monitor: Monitor,
+    pub(super) health: Health,
+    pub(super) drains: DrainSource,
+    pub(super) log: Recent,
+    pub(super) vm: String,
+    pub(super) boot: String,
+    pub(super) budget: Duration,
+}
+
+impl Healer {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
+        let claims = Claims::new(&store);
+        let (seen, refused, repair) = (None, None, Repair::None);
+        Self { store, monitor, health, drains, log, vm, boot, budget, claims, seen, refused, repair }
+    }
+
+    /// Probes these directories until the process ends.
+    pub(super) async fn run(mut self, directories: Vec<PathBuf>) {
+        let mut probe = Probe::new(directories);
+        if let Some((before, _)) = self.last_diagnosis().await.ok().flatten()
+            && before.boot == self.boot
+        {
+            probe.trust(&before.place);
+        }
+        let mut is_first = true;
+        let mut ticks = interval(PROBE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // A disk that hangs proves nothing, and holds up a thread of its own only.
+            let looked = spawn_blocking(move || {
+                let fault = probe.look();
+                (probe, fault)
+            });
+            let Ok((back, fault)) = looked.await else { return };
+            probe = back;
+            if std::mem::take(&mut is_first) {
+                tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
+            }
+            self.monitor.show_fault(fault.as_ref().map(ToString::to_string));
+            self.review(fault).await;
+        }
+    }
+
+    async fn review(&mut self, fault: Option<Fault>) {
+        match (&self.repair, fault) {
+            (Repair::GivenUp, _) | (Repair::None, None) => self.refused = None,
+            (Repair::Followed | Repair::Reported { .. }, None) => {
+                self.take_back("the fault is gone", Repair::None);
+            }
+            (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
+                self.take_back("the claim could not be renewed", Repair::None);
+            }
+            (Repair::Reported { since, .. }, Some(_)) if since.elapsed() > REPORTED_MAX => {
+                self.take_back("nobody has replaced this VM for two hours", Repair::GivenUp);
+            }
+            (Repair::Reported { .. }, Some(_)) => {}
+            // The platform takes this VM away already.
+            (Repair::None, Some(_)) if self.monitor.stage() == Stage::Shutdown => {}
+            (Repair::None | Repair::Followed, Some(fault)) => {
+                if let Err(error) = self.consider(fault).await {
+                    tracing::warn!(%error, "this VM has a fault, and the store can't be asked what to do about it");
+                }
+            }
+        }
+    }
+
+    /// Decides what to do about a fault, and does it.
+    async fn consider(&mut self, fault: Fault) -> Result<()> {
+        if let Ok(fleet) =
+            bounded("read the roster", TRY, fleet::look(&*self.store.roster, &self.vm, &self.boot)).await
+        {
+            self.seen = Some((Instant::now(), fleet));
+        }
+        let before = self.last_diagnosis().await?.filter(|(_, ago)| *ago < REPAIR_EVERY);
+        // Asked for again in the same boot, it is the same repair.
+        let (own, other): (Vec<_>, Vec<_>) = before.into_iter().partition(|(it, _)| it.boot == self.boot);
+        if !self.health.is_serving() {
+            if !own.is_empty() && !matches!(self.repair, Repair::Followed) {
+                tracing::warn!(%fault, "another worker has asked for this VM's replacement; releasing everything");
+                self.repair = Repair::Followed;
+                self.drains.begin();
+            }
+            return Ok(());
+        }
+        let evidence = Evidence {
+            fault: Some(fault),
+            store_answered: self.seen.map(|(at, _)| at.elapsed()),
+            fleet: self.seen.map(|(_, fleet)| fleet).unwrap_or_default(),
+            last_repair: other.first().map(|(_, ago)| *ago),
+        };
+        match decide(&evidence) {
+            Verdict::Keep(why) => {
+                if self.refused.replace(why) != Some(why) {
+                    let fault = evidence.fault.map(|fault| fault.to_string());
+                    tracing::error!(fault, why = why.as_str(), "this VM has a fault, and is kept");
+                }
+            }
+            Verdict::Replace { fault, claims } => {
+                let Some(claim) = self.claims.take(claims).await else {
+                    tracing::info!(%fault, claims, "this VM has a fault; as many others are being replaced as may be");
+                    return Ok(());
+                };
+                self.replace(&fault, claim).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the diagnosis, releases everything, and then reports the VM.
+    async fn replace(&mut self, fault: &Fault, claim: Claim) -> Result<()> {
+        self.store_diagnosis(fault).await?;
+        self.note(Action::Diagnose, fault.to_string());
+        let before = self.monitor.last_drain();
+        self.drains.begin();
+        let drained = async {
+            while self.monitor.last_drain() == before {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        if timeout(self.budget + DRAIN_SLACK, drained).await.is_err() {
+            tracing::warn!("the drain of a VM with a fault has not ended in time");
+        }
+        self.note(Action::ReportUnhealthy, fault.to_string());
+        self.health.report_unhealthy(true);
+        self.repair = Repair::Reported { since: Instant::now(), claim };
+        Ok(())
+    }
+
+    fn take_back(&mut self, why: &str, repair: Repair) {
+        self.health.report_unhealthy(false);
+        self.note(Action::ReportHealthy, why.to_owned());
+        self.drains.end();
+        self.repair = repair;
+    }
+
+    fn note(&self, action: Action, why: String) {
+        self.monitor.note(&HealingAction::new(Layer::Vm, action, self.name(), why));
+    }
+
+    /// The VM's name, or its boot while that is unknown.
+    fn name(&self) -> &str {
+        if self.vm.is_empty() { &self.boot } else { &self.vm }
+    }
+
+    /// The blob of the VM's last diagnosis: one for each VM, which the next one replaces.
+    fn blob(&self) -> Result<BlobName> {
+        BlobName::parse(format!("{}{}.json", reprieve_core::worker::DIAGNOSES, self.name()))
+    }
+
+    /// Returns the last diagnosis of this VM, and how old it is by the store's clock.
+    async fn last_diagnosis(&self) -> Result<Option<(Diagnosis, Duration)>> {
+        let name = self.blob()?;
+        let page = bounded("list diagnoses", TRY, self.store.blobs.page(name.as_str(), None)).await?;
+        let Some(listed) = page.entries.iter().find(|blob| blob.name == name) else { return Ok(None) };
+        let ago = page.now_unix_ms.saturating_sub(listed.modified_unix_ms);
+        let Some(json) = bounded("read a diagnosis", TRY, self.store.blobs.get(&name)).await? else {
+            return Ok(None);
+        };
+        // One that can't be read was written by a newer version, on another boot for all that is known.
+        let diagnosis = serde_json::from_slice(&json).unwrap_or_default();
+        Ok(Some((diagnosis, Duration::from_millis(u64::try_from(ago).unwrap_or(0)))))
+    }
+
+    async fn store_diagnosis(&self, fault: &Fault) -> Result<()> {
+        let reports = bounded("read the roster", TRY, self.store.roster.reports(fleet::RECENT)).await?;
+        let report = reports.into_iter().find(|report| report.worker == *self.monitor.worker());
+        let diagnosis = Diagnosis {
+            boot: self.boot.clone(),
+            vm: self.vm.clone(),
+            worker: self.monitor.worker().to_string(),
+            at_unix_ms: unix_millis(),
+            fault: fault.kind.as_str().to_owned(),
+            place: fault.place.clone(),
+            report,
+            ..Diagnosis::default()
+        };
+        let log = self.log.lines();
+        let collected =
+            spawn_blocking(move || serde_json::to_vec(&diagnosis.collect(log)).unwrap_or_default());
+        let json = collected.await.unwrap_or_default();
+        bounded("store a diagnosis", TRY, self.store.blobs.put(&self.blob()?, json, None)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use reprieve_core::healing::FaultKind;
+    use reprieve_core::memory::{self, Fault as StoreFault, Faults};
+    use reprieve_core::ports::WorkerReport;
+    use reprieve_core::telemetry::ByLayer;
+    use reprieve_core::worker::{Stopper, Worker, stopping};
+    use reprieve_core::{ErrorKind, Job, JobContext, JobError, Step, WorkerId, clock};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Job for Nothing {
+        const KIND: &'static str = "nothing";
+        type Args = ();
+        type Checkpoint = ();
+        type Output = ();
+
+        fn begin(&self, (): &()) {}
+
+        async fn step(&self, _: &JobContext, (): &(), (): ()) -> std::result::Result<Step<(), ()>, JobError> {
+            Ok(Step::Done(()))
+        }
+    }
+
+    thread_local! {
+        static ON_ONE_CLOCK: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// The worker of a VM, with its healer.
+    struct Vm {
+        healer: Healer,
+        monitor: Monitor,
+        health: Health,
+        _stopper: Stopper,
+    }
+
+    async fn vm(store: &Store, name: &str) -> Vm {
+        vm_of_boot(store, name, &format!("boot of {name}")).await
+    }
+
+    async fn vm_of_boot(store: &Store, name: &str, boot: &str) -> Vm {
+        if !ON_ONE_CLOCK.replace(true) {
+            clock::simulate(clock::wall_now());
+        }
+        let (drains, health) = (DrainSource::default(), Health::new(None));
+        let worker = Worker::builder(store.clone())
+            .job(Nothing)
+            .vm(name)
+            .boot(boot)
+            .interruptions(Arc::new(drains.clone()));
+        let worker = worker.build().unwrap();
+        let (monitor, (stopper, stopping)) = (worker.monitor(), stopping());
+        tokio::spawn(worker.run(stopping));
+        monitor.reached(Stage::Start).await;
+        health.serve_in_a_test();
+        let parts = Parts {
+            store: store.clone(),
+            monitor: monitor.clone(),
+            health: health.clone(),
+            drains,
+            log: Recent::empty(),
+            vm: name.to_owned(),
+            boot: boot.to_owned(),
+            budget: Duration::from_secs(10),
+        };
+        Vm { healer: Healer::new(parts), monitor, health, _stopper: stopper }
+    }
+
+    impl Vm {
+        /// Looks once, as every ten seconds, with this fault proven.
+        async fn look(&mut self, fault: Option<&Fault>) {
+            self.monitor.show_fault(fault.map(ToString::to_string));
+            self.healer.review(fault.cloned()).await;
+            sleep(PROBE_EVERY).await;
+        }
+
+        fn done(&self, action: &'static str) -> u64 {
+            let labels = ByLayer { layer: "vm", action };
+            self.monitor.telemetry().healing_actions.get_or_create(&labels).get()
+        }
+    }
+
+    fn read_only() -> Fault {
+        Fault { kind: FaultKind::ReadOnly, place: "/var/lib/w".to_owned() }
+    }
+
+    async fn blob(store: &Store, name: &str) -> Option<Vec<u8>> {
+        store.blobs.get(&BlobName::parse(name).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vm_with_a_fault_is_emptied_and_reported_and_works_again_when_the_fault_is_gone() {
+        let store = memory::store();
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(Duration::from_secs(11)).await;
+        ill.look(None).await;
+        assert!(!ill.health.is_unhealthy());
+        ill.look(Some(&read_only())).await;
+        assert!(ill.health.is_unhealthy());
+        assert_eq!(ill.monitor.stage(), Stage::Shutdown);
+        let stored: Diagnosis =
+            serde_json::from_slice(&blob(&store, "diagnoses/a.json").await.unwrap()).unwrap();
+        assert_eq!(
+            (stored.vm.as_str(), stored.place.as_str(), stored.report.is_some()),
+            ("a", "/var/lib/w", true)
+        );
+        for _ in 0..60 {
+            ill.look(Some(&read_only())).await;
+            assert!(ill.health.is_unhealthy());
+        }
+        ill.look(None).await;
+        ill.monitor.reached(Stage::Start).await;
+        assert!(!ill.health.is_unhealthy());
+        assert_eq!(
+            [ill.done("diagnose"), ill.done("report_unhealthy"), ill.done("report_healthy")],
+            [1, 1, 1]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_the_store_for_an_hour_repairs_nobody() {
+        let (store, faults) = Faults::wrap(memory::store());
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(Duration::from_secs(11)).await;
+        faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
+        for _ in 0..360 {
+            ill.look(Some(&read_only())).await;
+            assert!(!ill.health.is_unhealthy());
+        }
+        assert_eq!((ill.done("report_unhealthy"), ill.monitor.stage()), (0, Stage::Start));
+        faults.clear_all();
+        // Its fault is real, and seen once the store answers.
+        sleep(Duration::from_secs(30)).await;
+        ill.look(Some(&read_only())).await;
+        assert!(ill.health.is_unhealthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reported_vm_takes_it_back_in_an_outage_in_which_another_may_get_its_claim() {
+        let (store, faults) = Faults::wrap(memory::store());
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(Duration::from_secs(11)).await;
+        ill.look(Some(&read_only())).await;
+        assert!(ill.health.is_unhealthy());
+        faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
+        for _ in 0..60 {
+            ill.look(Some(&read_only())).await;
+        }
+        assert!(!ill.health.is_unhealthy(), "after ten minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_ten_vms_that_fail_at_once_at_most_one_is_reported() {
+        // Before the others' reports show their faults, and after.
+        for are_shown in [false, true] {
+            let store = memory::store();
+            let mut ill = Vec::new();
+            for number in 0..10 {
+                ill.push(vm(&store, &format!("ill-{number}")).await);
+            }
+            let _well = vm(&store, "well").await;
+            sleep(Duration::from_secs(11)).await;
+            if are_shown {
+                for vm in &ill {
+                    vm.monitor.show_fault(Some("read-only".to_owned()));
+                }
+                sleep(Duration::from_secs(2)).await;
+            }
+            for _ in 0..180 {
+                let looks = ill.iter_mut().map(|vm| async move { vm.look(Some(&read_only())).await });
+                futures_util::future::join_all(looks).await;
+                let reported = ill.iter().filter(|vm| vm.health.is_unhealthy()).count();
+                assert!(reported <= usize::from(!are_shown), "{reported} of ten");
+            }
+            let reported: u64 = ill.iter().map(|vm| vm.done("report_unhealthy")).sum();
+            assert_eq!(reported, u64::from(!are_shown));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vm_is_repaired_once_an_hour_and_a_new_process_of_the_same_boot_continues_its_repair() {
+        let store = memory::store();
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(Duration::from_secs(11)).await;
+        ill.look(Some(&read_only())).await;
+        assert!(ill.health.is_unhealthy());
+        drop(ill);
+        // The claim of the process before is released when it ends.
+        let mut again = vm(&store, "a").await;
+        again.look(Some(&read_only())).await;
+        assert!(again.health.is_unhealthy());
+        drop(again);
+        // A restart did not mend the disk.
+        let mut rebooted = vm_of_boot(&store, "a", "another boot").await;
+        for _ in 0..300 {
+            rebooted.look(Some(&read_only())).await;
+            assert!(!rebooted.health.is_unhealthy());
+        }
+        for _ in 0..100 {
+            rebooted.look(Some(&read_only())).await;
+        }
+        assert!(rebooted.health.is_unhealthy(), "after an hour");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_does_not_answer_health_checks_follows_the_one_that_does() {
+        let store = memory::store();
+        let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
+        let _well = vm(&store, "b").await;
+        second.health = Health::new(None);
+        second.healer.health = second.health.clone();
+        sleep(Duration::from_secs(11)).await;
+        second.look(Some(&read_only())).await;
+        assert_eq!(second.monitor.stage(), Stage::Start, "nobody has decided");
+        first.look(Some(&read_only())).await;
+        second.look(Some(&read_only())).await;
+        assert_eq!(second.monitor.stage(), Stage::Shutdown);
+        assert!(!second.health.is_unhealthy());
+        second.look(None).await;
+        second.monitor.reached(Stage::Start).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vm_that_nobody_replaces_works_again_after_two_hours() {
+        let store = memory::store();
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(Duration::from_secs(11)).await;
+        for _ in 0..725 {
+            ill.look(Some(&read_only())).await;
+        }
+        ill.monitor.reached(Stage::Start).await;
+        for _ in 0..400 {
+            ill.look(Some(&read_only())).await;
+            assert!(!ill.health.is_unhealthy());
+        }
+        assert_eq!(ill.done("report_unhealthy"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_that_is_mostly_silent_or_ill_is_not_repaired() {
+        let store = memory::store();
+        let mut ill = vm(&store, "a").await;
+        let report = |name: &str| WorkerReport {
+            vm: name.to_owned(),
+            at_unix_ms: unix_millis(),
+            fault: Some("disk error".to_owned()),
+            ..WorkerReport::new(WorkerId::unique())
+        };
+        for name in ["b", "c"] {
+            store.roster.publish(&report(name)).await.unwrap();
+        }
+        sleep(Duration::from_secs(11)).await;
+        ill.look(Some(&read_only())).await;
+        assert!(!ill.health.is_unhealthy());
+        assert_eq!(ill.healer.refused, Some(Refusal::FleetIsIll));
+    }
+}

@@ -1,0 +1,160 @@
+//! Proves a fault of this machine's disks by own writes, again and again.
+//!
+//! Only what a new machine mends is a fault: a file system that took writes and takes none any more, and a disk that
+//! fails them. A full disk, a quota, a permission, a directory that is gone, and a write that takes long are none.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use reprieve_core::healing::{Fault, FaultKind};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+/// How many writes in a row must fail alike.
+pub(super) const PROOF: u32 = 3;
+
+/// A block of a file system: what it takes to reach the disk.
+const BLOCK: [u8; 4096] = [0x5a; 4096];
+
+/// The directories that are probed.
+#[derive(Debug)]
+pub(super) struct Probe {
+    directories: Vec<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    /// It took a write before, so that one that fails proves a change.
+    has_been_written: bool,
+    /// How the last writes failed, and how many in a row.
+    failed: Option<(FaultKind, u32)>,
+}
+
+impl Watched {
+    /// Takes in the result of a write.
+    fn note(&mut self, written: &io::Result<()>) {
+        self.has_been_written |= written.is_ok();
+        let kind = written.as_ref().err().and_then(kind_of).filter(|_| self.has_been_written);
+        self.failed = kind.map(|kind| match self.failed {
+            Some((before, times)) if before == kind => (kind, times.saturating_add(1)),
+            _ => (kind, 1),
+        });
+    }
+
+    fn proven(&self) -> Option<Fault> {
+        let (kind, _) = self.failed.filter(|(_, times)| *times >= PROOF)?;
+        Some(Fault { kind, place: self.path.display().to_string() })
+    }
+}
+
+impl Probe {
+    pub(super) fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        let watched = |path| Watched { path, has_been_written: false, failed: None };
+        Self { directories: directories.into_iter().map(watched).collect() }
+    }
+
+    /// Returns the directories that have taken a write.
+    pub(super) fn directories(&self) -> Vec<&Path> {
+        let written = self.directories.iter().filter(|watched| watched.has_been_written);
+        written.map(|watched| watched.path.as_path()).collect()
+    }
+
+    /// Believes an earlier process of this boot that it has written to these places.
+    pub(super) fn trust(&mut self, place: &str) {
+        for watched in self.directories.iter_mut().filter(|watched| watched.path == Path::new(place)) {
+            watched.has_been_written = true;
+        }
+    }
+
+    /// Writes to each directory once, and returns the fault that is proven by now. Blocks for as long as a disk does.
+    pub(super) fn look(&mut self) -> Option<Fault> {
+        for watched in &mut self.directories {
+            watched.note(&write(&watched.path));
+        }
+        self.directories.iter().find_map(Watched::proven)
+    }
+}
+
+/// Writes a file without a name, so that nothing is left whenever this ends, and waits until the disk has it.
+fn write(directory: &Path) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(&BLOCK)?;
+    file.sync_all()
+}
+
+/// Returns the fault that an error proves, if it does.
+fn kind_of(error: &io::Error) -> Option<FaultKind> {
+    match Errno::from_io_error(error) {
+        Some(Errno::ROFS) => Some(FaultKind::ReadOnly),
+        Some(Errno::IO) => Some(FaultKind::DiskError),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(errno: Errno) -> io::Result<()> {
+        Err(errno.into())
+    }
+
+    /// Plays writes, and returns the fault after each.
+    fn play(writes: &[io::Result<()>]) -> Vec<Option<FaultKind>> {
+        let mut watched = Watched { path: "/data".into(), has_been_written: false, failed: None };
+        let after = |written| {
+            watched.note(written);
+            watched.proven().map(|fault| fault.kind)
+        };
+        writes.iter().map(after).collect()
+    }
+
+    #[test]
+    fn three_writes_that_fail_alike_after_one_that_did_not_prove_a_fault() {
+        let (read_only, broken) = (Some(FaultKind::ReadOnly), Some(FaultKind::DiskError));
+        let rofs = || failed(Errno::ROFS);
+        assert_eq!(play(&[Ok(()), rofs(), rofs(), rofs()]), [None, None, None, read_only]);
+        let io = || failed(Errno::IO);
+        assert_eq!(play(&[Ok(()), io(), io(), io(), Ok(())]), [None, None, None, broken, None]);
+        assert_eq!(play(&[Ok(()), io(), rofs(), io(), rofs(), io()]), [None; 6], "neither is certain");
+        assert_eq!(play(&[Ok(()), rofs(), rofs(), Ok(()), rofs(), rofs()]), [None; 6], "not in a row");
+    }
+
+    #[test]
+    fn a_directory_that_never_took_a_write_proves_nothing() {
+        let rofs = || failed(Errno::ROFS);
+        assert_eq!(play(&[rofs(), rofs(), rofs(), rofs()]), [None; 4]);
+    }
+
+    #[test]
+    fn a_full_disk_a_quota_a_permission_and_a_missing_directory_are_no_fault() {
+        for errno in [
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::NOENT,
+            Errno::OPNOTSUPP,
+            Errno::ISDIR,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::FBIG,
+            Errno::INTR,
+            Errno::STALE,
+        ] {
+            let after = play(&[Ok(()), failed(errno), failed(errno), failed(errno), failed(errno)]);
+            assert_eq!(after, [None; 5], "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_takes_writes_is_left_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut probe = Probe::new([directory.path().to_owned()]);
+        assert_eq!((probe.look(), probe.directories[0].has_been_written), (None, true));
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+    }
+}
