@@ -23,6 +23,7 @@
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
 //! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
+//! | `reprieve_pressure` | gauge | `cause` | 1 while the machine is under pressure because of `memory`, `disk` or `io-errors`, else 0 |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
 use std::borrow::Cow;
@@ -59,6 +60,13 @@ pub struct ByDependency {
     pub dependency: String,
     /// The state.
     pub state: &'static str,
+}
+
+/// The label of `reprieve_pressure`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByCause {
+    /// The cause.
+    pub cause: &'static str,
 }
 
 /// The label of `reprieve_stage`.
@@ -110,6 +118,8 @@ pub struct Telemetry {
     pub stalled_jobs: Family<ByKind, Gauge>,
     /// `reprieve_dependency_state`
     pub dependency_state: Family<ByDependency, Gauge>,
+    /// `reprieve_pressure`
+    pub pressure: Family<ByCause, Gauge>,
     pub notice_to_released: Histogram,
     pub notice_to_quiesced: Histogram,
     pub budget_left: Histogram,
@@ -161,6 +171,7 @@ impl Telemetry {
             stage: Family::default(),
             stalled_jobs: Family::default(),
             dependency_state: Family::default(),
+            pressure: Family::default(),
             notice_to_released: seconds(),
             notice_to_quiesced: seconds(),
             budget_left: seconds(),
@@ -195,6 +206,7 @@ impl Telemetry {
             "1 for the state of a dependency's breaker",
             self.dependency_state.clone(),
         );
+        r.register("pressure", "1 while the machine is under pressure", self.pressure.clone());
         r.register(
             "notice_to_released_seconds",
             "From a notice to the last lease released",
@@ -260,6 +272,7 @@ mod tests {
         let of_cache = ByDependency { dependency: "cache".to_owned(), state: "open" };
         telemetry.dependency_state.get_or_create(&of_cache).set(1);
         telemetry.stage.get_or_create(&ByStage { stage: "start" }).set(1);
+        telemetry.pressure.get_or_create(&ByCause { cause: "disk" }).set(1);
         telemetry.lease_renewals.get_or_create(&ByResult { result: "ok" }).inc();
         let kind = ByKind { kind: "k".into() };
         telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);

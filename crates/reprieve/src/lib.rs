@@ -53,10 +53,13 @@ mod duration;
 mod exit;
 mod health;
 mod logging;
+#[cfg(target_os = "linux")]
+mod machine;
 mod queues;
 mod secondary;
 mod settings;
 mod signals;
+mod size;
 mod stores;
 #[cfg(target_os = "linux")]
 mod systemd;
@@ -77,7 +80,9 @@ pub use reprieve_core::{
     JobContext, JobEnd, JobError, JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream,
     Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
-pub use reprieve_core::{checkpoint, clock, dependency, interruption, ports, retention, telemetry, worker};
+pub use reprieve_core::{
+    checkpoint, clock, dependency, interruption, ports, pressure, retention, telemetry, worker,
+};
 #[cfg(feature = "testing")]
 pub use reprieve_core::{memory, testing};
 #[cfg(feature = "redis")]

@@ -11,6 +11,7 @@ use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, Limits, SEEN_AGAIN, SEEN_AGAIN_MOST};
 use super::measure::Recent;
 use super::packing::Packing;
+use super::pressure::Measured;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::ports::LimitedKind;
 
@@ -31,6 +32,8 @@ pub(crate) struct Kind {
     pub(crate) runs: Recent,
     /// The times between two moves of its jobs, as far as a look each second shows them.
     pub(super) moves: Recent,
+    /// The memory that its jobs take.
+    pub(super) measured: Measured,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
     pub(super) limits: Limits,
@@ -59,6 +62,7 @@ impl Kind {
             saves: Recent::new(KEPT),
             runs: Recent::new(KEPT),
             moves: Recent::new(MOVES_KEPT),
+            measured: Measured::default(),
             packing: Packing::default(),
             limits,
             fleet: None,
@@ -148,13 +152,23 @@ impl Kind {
         self.deferred.fetch_add(1, Relaxed);
     }
 
-    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits.
+    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits whose
+    /// jobs' memory is not known.
     pub(super) fn limited(&self) -> Option<LimitedKind> {
-        if self.limits == Limits::default() {
+        let memory_bytes = self.memory();
+        if self.limits == Limits::default() && memory_bytes.is_none() {
             return None;
         }
-        let Limits { per_worker, in_fleet, step_timeout, job_timeout, attempts, backoff, backoff_max } =
-            self.limits;
+        let Limits {
+            per_worker,
+            in_fleet,
+            memory: _,
+            step_timeout,
+            job_timeout,
+            attempts,
+            backoff,
+            backoff_max,
+        } = self.limits;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Some(LimitedKind {
             kind: self.name.to_owned(),
@@ -162,6 +176,7 @@ impl Kind {
             deferred: self.deferred.load(Relaxed),
             per_worker: per_worker.map(|most| most as u64),
             in_fleet,
+            memory_bytes,
             step_timeout_ms: step_timeout.map(millis),
             job_timeout_ms: job_timeout.map(millis),
             attempts,

@@ -33,6 +33,7 @@ mod misfits;
 mod moves;
 mod odd_jobs;
 mod own_ids;
+mod pressure;
 mod redrive;
 mod retention;
 mod settlements;
