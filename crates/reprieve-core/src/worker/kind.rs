@@ -9,9 +9,8 @@ use futures_util::future::select_all;
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, Limits, SEEN_AGAIN, SEEN_AGAIN_MOST};
-use super::measure::Recent;
+use super::measure::{Measured, Recent};
 use super::packing::Packing;
-use super::pressure::Measured;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::ports::LimitedKind;
 
@@ -33,7 +32,7 @@ pub(crate) struct Kind {
     /// The times between two moves of its jobs, as far as a look each second shows them.
     pub(super) moves: Recent,
     /// The memory that its jobs take.
-    pub(super) measured: Measured,
+    pub(super) measured: Arc<Measured>,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
     pub(super) limits: Limits,
@@ -62,7 +61,7 @@ impl Kind {
             saves: Recent::new(KEPT),
             runs: Recent::new(KEPT),
             moves: Recent::new(MOVES_KEPT),
-            measured: Measured::default(),
+            measured: Arc::default(),
             packing: Packing::default(),
             limits,
             fleet: None,
@@ -137,6 +136,11 @@ impl Kind {
             }
         }
         None
+    }
+
+    /// Returns what one of its jobs takes, in bytes, as far as that is known.
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.limits.memory.max(self.measured.get())
     }
 
     /// Takes a place; `None` if as many jobs run as may run in this worker.
@@ -240,5 +244,15 @@ mod tests {
         assert!(kind.take_place().is_some());
         let other = Arc::new(Kind::new("o", 1, Limits::default()));
         assert_eq!(open(&[kind, other]), None, "an unlimited kind");
+    }
+
+    #[test]
+    fn what_is_set_counts_unless_more_was_measured() {
+        let kind = Kind::new("k", 1, Limits { memory: Some(200), ..Limits::default() });
+        assert_eq!(kind.memory(), Some(200));
+        kind.measured.note(100);
+        assert_eq!(kind.memory(), Some(200));
+        kind.measured.note(300);
+        assert_eq!(kind.memory(), Some(300));
     }
 }

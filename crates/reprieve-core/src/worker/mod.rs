@@ -17,7 +17,7 @@
 //! | `kind` | one kind of job: its measurements, and its jobs under its limits |
 //! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
-//! | `pressure` | looks at the machine, and holds work back while memory or disk run out |
+//! | `machine`, `pressure` | looks at the machine, and holds work back while memory or disk run out; what was seen last |
 //! | `shared` | the state that all actors share, with the jobs that run now |
 //! | `states` | makes what all jobs share, before the first job, and drops it at the end |
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
@@ -37,6 +37,7 @@ mod isolation;
 mod janitor;
 mod kind;
 mod limits;
+mod machine;
 mod measure;
 mod packing;
 mod pressure;
