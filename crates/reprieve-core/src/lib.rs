@@ -115,6 +115,7 @@ mod notice;
 
 pub mod panics;
 pub mod ports;
+pub mod pressure;
 #[cfg(not(feature = "testing"))]
 #[expect(unreachable_pub, reason = "a simulation replaces it")]
 mod process;

@@ -24,6 +24,7 @@
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
 //! | `reprieve_healing_actions_total` | counter | `layer`, `action` | actions that heal a fault, by [`crate::healing`] |
 //! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
+//! | `reprieve_pressure` | gauge | `cause` | 1 while the machine is under pressure because of `memory`, `disk` or `io-errors`, else 0 |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
 use std::borrow::Cow;
@@ -69,6 +70,13 @@ pub struct ByLayer {
     pub layer: &'static str,
     /// What it does.
     pub action: &'static str,
+}
+
+/// The label of `reprieve_pressure`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByCause {
+    /// The cause.
+    pub cause: &'static str,
 }
 
 /// The label of `reprieve_stage`.
@@ -122,6 +130,8 @@ pub struct Telemetry {
     pub healing_actions: Family<ByLayer, Counter>,
     /// `reprieve_dependency_state`
     pub dependency_state: Family<ByDependency, Gauge>,
+    /// `reprieve_pressure`
+    pub pressure: Family<ByCause, Gauge>,
     pub notice_to_released: Histogram,
     pub notice_to_quiesced: Histogram,
     pub budget_left: Histogram,
@@ -174,6 +184,7 @@ impl Telemetry {
             stalled_jobs: Family::default(),
             healing_actions: Family::default(),
             dependency_state: Family::default(),
+            pressure: Family::default(),
             notice_to_released: seconds(),
             notice_to_quiesced: seconds(),
             budget_left: seconds(),
@@ -209,6 +220,7 @@ impl Telemetry {
             "1 for the state of a dependency's breaker",
             self.dependency_state.clone(),
         );
+        r.register("pressure", "1 while the machine is under pressure", self.pressure.clone());
         r.register(
             "notice_to_released_seconds",
             "From a notice to the last lease released",
@@ -276,6 +288,7 @@ mod tests {
         let of_job = ByLayer { layer: "job", action: "stop_job" };
         telemetry.healing_actions.get_or_create(&of_job).inc();
         telemetry.stage.get_or_create(&ByStage { stage: "start" }).set(1);
+        telemetry.pressure.get_or_create(&ByCause { cause: "disk" }).set(1);
         telemetry.lease_renewals.get_or_create(&ByResult { result: "ok" }).inc();
         let kind = ByKind { kind: "k".into() };
         telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);

@@ -51,15 +51,17 @@ pub mod checkup;
 mod client;
 mod duration;
 mod exit;
-
 mod health;
 mod job_spans;
 mod logging;
+#[cfg(target_os = "linux")]
+mod machine;
 mod queues;
 mod repair;
 mod secondary;
 mod settings;
 mod signals;
+mod size;
 mod stores;
 #[cfg(target_os = "linux")]
 mod systemd;
@@ -81,7 +83,7 @@ pub use reprieve_core::{
     Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
 pub use reprieve_core::{
-    checkpoint, clock, dependency, healing, interruption, ports, retention, telemetry, worker,
+    checkpoint, clock, dependency, healing, interruption, ports, pressure, retention, telemetry, worker,
 };
 #[cfg(feature = "testing")]
 pub use reprieve_core::{memory, testing};

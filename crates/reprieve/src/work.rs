@@ -1,6 +1,8 @@
 //! A worker process, from its arguments to its exit code.
 
 use std::num::NonZero;
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
 use crate::stores::{Address, Loss, Opened, Purpose, receipts};
 #[cfg(target_os = "linux")]
-use crate::systemd;
+use crate::{machine::LinuxMachine, systemd};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -64,6 +66,7 @@ Limits of a kind of job, and what it depends on, stand in reprieve.toml, below [
 override those in the code:
   per-worker = N    how many run at once in a worker [default: none]
   in-fleet = N      how many run at once in all workers of the store [default: none]
+  memory = \"SIZE\"   the memory that one takes, such as 2GiB, for --memory-reserve [default: measured]
   step-timeout = \"DURATION\"  how long a step may take [default: none]
   job-timeout = \"DURATION\"   how long an attempt may run, over all machines [default: none]
   stall-after = \"DURATION\"   how long a step may make no save and no progress [default: none]
@@ -243,6 +246,8 @@ async fn start(
     let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown.clone());
     let (roster, approve_wait) = (Arc::clone(&opened.store.roster), settings.worker.policy.approve_wait);
     let healing = Healing::of(&settings, log, &vm, &opened.store);
+    #[cfg(target_os = "linux")]
+    let directories = written(&settings);
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
         .id(id)
@@ -257,6 +262,11 @@ async fn start(
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }
     worker = healing.drains(worker);
+    #[cfg(target_os = "linux")]
+    {
+        let machine = LinuxMachine::new(directories, watcher.clone());
+        worker = worker.machine(Arc::new(machine));
+    }
     if let (Some(watcher), Some(metadata), false) =
         (watcher, settings.metadata.clone(), settings.approve_for.is_empty())
     {
@@ -286,6 +296,19 @@ async fn start(
     health.started(monitor.clone());
     healing.begin(monitor, health, tasks);
     Ok(worker)
+}
+
+/// The directories on which the worker itself depends: that of an embedded store, and the shared one.
+#[cfg(target_os = "linux")]
+fn written(settings: &WorkerSettings) -> Vec<PathBuf> {
+    let store = match &settings.store.address {
+        Address::Local(address) => Some(match address.path.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        }),
+        Address::Azure(_) => None,
+    };
+    store.into_iter().chain(settings.state_dir.clone()).collect()
 }
 
 /// Keeps the receipts of a store that can't tell that a worker died.

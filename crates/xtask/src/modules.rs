@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
             "ids",
             "names",
             "notice",
+            "pressure",
             "queue_name",
             "report",
             "retry",

@@ -8,6 +8,7 @@ use super::Fixture;
 use crate::clock;
 use crate::ids::{JobId, WorkerId};
 use crate::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, Roster, WorkerReport};
+use crate::pressure::{ActivePressure, MachineReport, Shown};
 use crate::worker::DrainReport;
 
 /// Longer than a test takes.
@@ -68,6 +69,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
             seen_unix_ms: -1,
         }],
         limits: vec![LimitedKind {
+            memory_bytes: Some(1 << 30),
             kind: "scarce".to_owned(),
             running: 1,
             deferred: u64::MAX,
@@ -80,6 +82,15 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
             backoff_ms: 0,
             backoff_max_ms: 1,
         }],
+        machine: Some(MachineReport {
+            pressure: vec![ActivePressure {
+                cause: "disk".to_owned(),
+                why: "7 MiB are left".to_owned(),
+                since_unix_ms: 1_650_000_000_000,
+            }],
+            acts: true,
+            shown: Shown { io_stall_percent: Some(7), clock_behind_ms: Some(-2_500), ..Shown::default() },
+        }),
         last_drain: Some(drain),
         ..report("worker")
     };

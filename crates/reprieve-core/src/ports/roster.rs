@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::dependency::DependencyReport;
 use crate::error::Result;
 use crate::ids::{JobId, WorkerId};
+use crate::pressure::MachineReport;
 
 /// The progress that a job reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -114,6 +115,9 @@ pub struct LimitedKind {
     pub per_worker: Option<u64>,
     /// How many may run at once in the fleet.
     pub in_fleet: Option<u32>,
+    /// The memory that one of its jobs takes, in bytes, as it is set or measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// How long a step may take.
     pub step_timeout_ms: Option<u64>,
     /// How long an attempt may run.
@@ -175,6 +179,9 @@ pub struct WorkerReport {
     /// What its jobs depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyReport>,
+    /// The state of its machine; `None` where it is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineReport>,
     /// The report of its last drain; `None` before the first.
     pub last_drain: Option<crate::report::DrainReport>,
 }
@@ -201,6 +208,7 @@ impl WorkerReport {
             deferred: Vec::new(),
             limits: Vec::new(),
             dependencies: Vec::new(),
+            machine: None,
             last_drain: None,
         }
     }

@@ -17,7 +17,9 @@ use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
 use super::kind::KEPT;
 use super::limits::Limits;
+use super::machine::watch as watch_machine;
 use super::measure::Recent;
+use super::pressure::Pressure;
 use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::{Monitor, Reporter};
 use super::settings::{Settings, cores};
@@ -30,6 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
+use crate::pressure::Machine;
 use crate::process::in_process;
 use crate::report::Stopped;
 use crate::shared_state::Start;
@@ -84,6 +87,7 @@ pub struct Worker {
     registry: Arc<Registry>,
     sources: Vec<Arc<dyn InterruptionSource>>,
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
+    machine: Option<Arc<dyn Machine>>,
     monitor: Monitor,
     reporter: Reporter,
 }
@@ -101,6 +105,7 @@ impl Worker {
             states: States::default(),
             sources: Vec::new(),
             dependencies: Vec::new(),
+            machine: None,
             id: WorkerId::unique(),
             vm: String::new(),
             boot: String::new(),
@@ -127,6 +132,8 @@ impl Worker {
     pub async fn run(self, stopping: Stopping) -> Stopped {
         let keep = |(handle, it)| AbortOnDropHandle::new(tokio::spawn(in_process(keep(handle, it))));
         let _keepers: Vec<_> = self.dependencies.into_iter().map(keep).collect();
+        let looks = self.machine.map(|machine| watch_machine(Arc::clone(&self.shared), machine));
+        let _looks = looks.map(|looks| AbortOnDropHandle::new(tokio::spawn(in_process(looks))));
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
@@ -142,6 +149,7 @@ pub struct WorkerBuilder {
     states: States,
     sources: Vec<Arc<dyn InterruptionSource>>,
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
+    machine: Option<Arc<dyn Machine>>,
     id: WorkerId,
     vm: String,
     boot: String,
@@ -287,6 +295,14 @@ impl WorkerBuilder {
     #[must_use]
     pub fn interruptions(mut self, source: Arc<dyn InterruptionSource>) -> Self {
         self.sources.push(source);
+        self
+    }
+
+    /// Lets the worker look at its machine, to save and to take no new work before memory or disk run out. See
+    /// [`pressure`](crate::pressure). Default: it looks at none.
+    #[must_use]
+    pub fn machine(mut self, machine: Arc<dyn Machine>) -> Self {
+        self.machine = Some(machine);
         self
     }
 
@@ -436,6 +452,7 @@ impl WorkerBuilder {
             states: self.states,
             dependencies: handles.into(),
             computing: Arc::new(Semaphore::new(cores())),
+            pressure: Pressure::default(),
             rules: watch::Sender::default(),
             store: Arc::new(self.store),
         };
@@ -450,7 +467,10 @@ impl WorkerBuilder {
         let monitor = Monitor::new(self.id, self.telemetry);
         let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());
         let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
-        let (sources, dependencies) = (self.sources, self.dependencies);
-        Ok(Worker { shared, registry, sources, dependencies, monitor, reporter })
+        if self.machine.is_some() {
+            shared.show_no_pressure();
+        }
+        let (sources, dependencies, machine) = (self.sources, self.dependencies, self.machine);
+        Ok(Worker { shared, registry, sources, dependencies, machine, monitor, reporter })
     }
 }

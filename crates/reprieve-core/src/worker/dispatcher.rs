@@ -338,6 +338,7 @@ impl Dispatcher {
             deferred: self.shared.deferred.shown(unix_millis()),
             limits: self.shared.kinds.iter().filter_map(|kind| kind.limited()).collect(),
             dependencies,
+            machine_state: self.shared.pressure.shown(self.shared.settings.on_pressure),
         });
     }
 

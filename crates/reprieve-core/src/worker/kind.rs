@@ -9,7 +9,7 @@ use futures_util::future::select_all;
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, Limits, SEEN_AGAIN, SEEN_AGAIN_MOST};
-use super::measure::Recent;
+use super::measure::{Measured, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::ports::LimitedKind;
@@ -31,6 +31,8 @@ pub(crate) struct Kind {
     pub(crate) runs: Recent,
     /// The times between two moves of its jobs, as far as a look each second shows them.
     pub(super) moves: Recent,
+    /// The memory that its jobs take.
+    pub(super) measured: Arc<Measured>,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
     pub(super) limits: Limits,
@@ -59,6 +61,7 @@ impl Kind {
             saves: Recent::new(KEPT),
             runs: Recent::new(KEPT),
             moves: Recent::new(MOVES_KEPT),
+            measured: Arc::default(),
             packing: Packing::default(),
             limits,
             fleet: None,
@@ -135,6 +138,11 @@ impl Kind {
         None
     }
 
+    /// Returns what one of its jobs takes, in bytes, as far as that is known.
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.limits.memory.max(self.measured.get())
+    }
+
     /// Takes a place; `None` if as many jobs run as may run in this worker.
     pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
         let without = self.uses.iter().any(DependencyHandle::is_open).then_some(self.depends.without);
@@ -148,14 +156,17 @@ impl Kind {
         self.deferred.fetch_add(1, Relaxed);
     }
 
-    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits.
+    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits whose
+    /// jobs' memory is not known.
     pub(super) fn limited(&self) -> Option<LimitedKind> {
-        if self.limits == Limits::default() {
+        let memory_bytes = self.memory();
+        if self.limits == Limits::default() && memory_bytes.is_none() {
             return None;
         }
         let Limits {
             per_worker,
             in_fleet,
+            memory: _,
             step_timeout,
             job_timeout,
             stall_after,
@@ -170,6 +181,7 @@ impl Kind {
             deferred: self.deferred.load(Relaxed),
             per_worker: per_worker.map(|most| most as u64),
             in_fleet,
+            memory_bytes,
             step_timeout_ms: step_timeout.map(millis),
             job_timeout_ms: job_timeout.map(millis),
             stall_after_ms: stall_after.map(millis),
@@ -234,5 +246,15 @@ mod tests {
         assert!(kind.take_place().is_some());
         let other = Arc::new(Kind::new("o", 1, Limits::default()));
         assert_eq!(open(&[kind, other]), None, "an unlimited kind");
+    }
+
+    #[test]
+    fn what_is_set_counts_unless_more_was_measured() {
+        let kind = Kind::new("k", 1, Limits { memory: Some(200), ..Limits::default() });
+        assert_eq!(kind.memory(), Some(200));
+        kind.measured.note(100);
+        assert_eq!(kind.memory(), Some(200));
+        kind.measured.note(300);
+        assert_eq!(kind.memory(), Some(300));
     }
 }

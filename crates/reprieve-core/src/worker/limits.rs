@@ -63,6 +63,12 @@ pub struct Limits {
     /// All workers must agree on the number: while they don't, the largest counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_fleet: Option<u32>,
+    /// The memory that one job takes at most, in bytes. Default: `None`. It is no limit that is enforced: with
+    /// [`Settings::memory_reserve`](super::Settings::memory_reserve), no job begins whose memory would not leave
+    /// the reserve. Without it, what jobs of the kind take is measured, by the memory of this process: set it for
+    /// jobs that start other processes, or that take their memory late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
     /// How long one step may take. Default: `None`. A step that takes longer is dropped at its next `.await`,
     /// and its job fails with its progress up to the last save. One that blocks its thread writes nothing
     /// any more, and keeps its slot until it returns. At least 1 s.
@@ -95,6 +101,7 @@ impl Default for Limits {
         Self {
             per_worker: None,
             in_fleet: None,
+            memory: None,
             step_timeout: None,
             job_timeout: None,
             stall_after: None,
@@ -197,6 +204,7 @@ mod tests {
         let bad = Limits {
             per_worker: Some(0),
             in_fleet: Some(1_001),
+            memory: None,
             step_timeout: short,
             job_timeout: short,
             stall_after: short,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::mutex;
+
 /// How many of the latest values are kept.
 const REMEMBERED: usize = 64;
 
@@ -82,6 +84,27 @@ impl Recent {
             values.change(|latest| _ = latest.pop_front());
         }
         values
+    }
+}
+
+/// For how long a measured use of memory counts.
+pub(super) const MEASURED_KEPT: Duration = Duration::from_hours(24);
+
+/// The memory that jobs of a kind take, as measured: the most, and when.
+#[derive(Debug, Default)]
+pub(super) struct Measured(Mutex<Option<(Instant, u64)>>);
+
+impl Measured {
+    /// Returns it; `None` when nothing was measured for long.
+    pub(super) fn get(&self) -> Option<u64> {
+        mutex::get(&self.0).filter(|(at, _)| at.elapsed() < MEASURED_KEPT).map(|(_, bytes)| bytes)
+    }
+
+    /// Adds a value.
+    pub(super) fn note(&self, bytes: u64) {
+        if self.get().is_none_or(|most| most <= bytes) {
+            mutex::set(&self.0, Some((Instant::now(), bytes)));
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
 //! | `stalls`, `spans` | jobs that do not move; the port to whoever knows where they stand |
 //! | `stuck` | slots whose threads do not return |
+//! | `machine`, `pressure` | looks at the machine, and holds work back while memory or disk run out; what was seen last |
 //! | `shared` | the state that all actors share, with the jobs that run now |
 //! | `states` | makes what all jobs share, before the first job, and drops it at the end |
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
@@ -40,8 +41,10 @@ mod isolation;
 mod janitor;
 mod kind;
 mod limits;
+mod machine;
 mod measure;
 mod packing;
+mod pressure;
 mod receiver;
 mod reporter;
 

@@ -196,7 +196,16 @@ impl Receiver {
         if self.is_receiving() || self.thawed || rests {
             return None;
         }
-        Some(self.capacity().room(held)).filter(|room| *room > 0)
+        let room = self.capacity().room(held);
+        // A worker without a job takes one at a time: waiting might free nothing.
+        let room = if !self.shared.is_under_pressure() {
+            room
+        } else if held > 0 {
+            0
+        } else {
+            room.min(1)
+        };
+        Some(room).filter(|room| *room > 0)
     }
 
     fn capacity(&self) -> Capacity {

@@ -16,6 +16,7 @@ use crate::interruption::Stage;
 use crate::mutex::{get, set};
 use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, LimitedKind, Roster, WorkerReport};
+use crate::pressure::MachineReport;
 use crate::process::in_process;
 use crate::report::DrainReport;
 use crate::telemetry::{ByStage, Telemetry};
@@ -49,6 +50,7 @@ pub(super) struct Showing<'a> {
     pub(super) deferred: Vec<DeferredMessage>,
     pub(super) limits: Vec<LimitedKind>,
     pub(super) dependencies: Vec<DependencyReport>,
+    pub(super) machine_state: Option<MachineReport>,
 }
 
 /// Reports the worker's state: to the roster, and to its [`Monitor`].
@@ -118,8 +120,10 @@ impl Reporter {
         if self.publishing.as_ref().is_some_and(|publishing| !publishing.is_finished()) {
             return;
         }
-        let Showing { stage, completed, mut in_flight, machine, notices, deferred, limits, dependencies } =
-            showing;
+        let Showing {
+            stage, completed, mut in_flight, machine, notices, deferred, limits, dependencies, ..
+        } = showing;
+        let state = showing.machine_state;
         in_flight.sort_by(|a, b| a.job.cmp(&b.job));
         if self.published.vm.is_empty() {
             machine.clone_into(&mut self.published.vm);
@@ -132,11 +136,17 @@ impl Reporter {
             deferred,
             limits,
             dependencies,
+            machine: state.clone(),
             last_drain: self.monitor.last_drain(),
             fault: self.monitor.fault(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()
         };
+        // What is only shown of the machine changes each second, and is no news.
+        let pressure = |it: &Option<MachineReport>| it.as_ref().map(|it| it.pressure.clone());
+        if pressure(&report.machine) == pressure(&self.published.machine) {
+            report.machine.clone_from(&self.published.machine);
+        }
         let silent = self.published_at.map_or(Duration::MAX, |at| at.elapsed());
         let same = report.stage == self.published.stage
             && report.notices == self.published.notices
@@ -145,6 +155,7 @@ impl Reporter {
         if early || (report == self.published && silent < report_every(&*self.roster)) {
             return;
         }
+        report.machine = state;
         report.at_unix_ms = unix_millis();
         self.published = report.clone();
         self.published_at = Some(Instant::now());

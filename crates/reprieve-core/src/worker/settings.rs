@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::checkpoint::CheckpointEvery;
 use crate::interruption::Policy;
 use crate::ports::{LEASE_MAX, LEASE_MIN};
+use crate::pressure::{MemoryReserve, OnPressure};
 use crate::retention::Keep;
 
 /// The longest time for which a message that no worker can use may be deferred: 30 days.
@@ -51,6 +52,12 @@ pub struct Settings {
     /// For how long the store keeps what is of use to people only. An idle worker removes the rest.
     /// Default: see [`Keep`].
     pub keep: Keep,
+    /// What the worker does under pressure on its machine. Default: [`Save`](OnPressure::Save). Without a
+    /// [`Machine`](crate::pressure::Machine) there is none.
+    pub on_pressure: OnPressure,
+    /// The memory that no further job may take, so that the kernel kills none. Default: `None`, which begins
+    /// jobs whatever they take. See [`Limits::memory`](super::Limits::memory).
+    pub memory_reserve: Option<MemoryReserve>,
     /// The worker's reactions to the platform's events. Default: see [`Policy`].
     pub policy: Policy,
 }
@@ -86,6 +93,8 @@ impl Default for Settings {
             expiring: Expiring::default(),
             remember_done: Duration::ZERO,
             keep: Keep::default(),
+            on_pressure: OnPressure::default(),
+            memory_reserve: None,
             policy: Policy::default(),
         }
     }
@@ -128,6 +137,11 @@ impl Settings {
         }
         if self.remember_done > REMEMBER_DONE_MAX {
             faults.push(format!("remember-done is {:?}, and must be at most 8760h", self.remember_done));
+        }
+        if let Some(MemoryReserve::Percent(percent)) = self.memory_reserve
+            && percent > 90
+        {
+            faults.push(format!("memory-reserve is {percent}%, and must be at most 90%"));
         }
         faults.extend(self.keep.check());
         faults.extend(self.policy.check());

@@ -14,6 +14,7 @@ use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::kind::Kind;
 use super::measure::Recent;
+use super::pressure::Pressure;
 use super::settings::Settings;
 use super::spans::OpenSpans;
 use super::states::States;
@@ -76,6 +77,8 @@ pub(super) struct Shared {
     pub(super) dependencies: Arc<[DependencyHandle]>,
     /// One permit for each closure of a job that may compute at once: the number of cores.
     pub(super) computing: Arc<Semaphore>,
+    /// The machine's state.
+    pub(super) pressure: Pressure,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }

@@ -35,6 +35,7 @@ mod moves;
 mod odd_jobs;
 mod outages;
 mod own_ids;
+mod pressure;
 mod redrive;
 mod retention;
 mod settlements;

@@ -7,6 +7,7 @@ use reprieve_core::worker::{Depends, Limits, WorkerBuilder};
 
 use super::table::nearest;
 use crate::duration::parse_duration;
+use crate::size::parse_size;
 
 /// The value that removes a limit that the code sets.
 const NONE: &str = "none";
@@ -24,9 +25,10 @@ struct Key {
     parse: fn(&str, &mut Of) -> Result<(), String>,
 }
 
-static KEYS: [Key; 11] = [
+static KEYS: [Key; 12] = [
     Key { name: "per-worker", parse: |text, to| optional(text, count).map(|it| to.limits.per_worker = it) },
     Key { name: "in-fleet", parse: |text, to| optional(text, count).map(|it| to.limits.in_fleet = it) },
+    Key { name: "memory", parse: |text, to| optional(text, parse_size).map(|it| to.limits.memory = it) },
     Key {
         name: "step-timeout",
         parse: |text, to| optional(text, duration).map(|it| to.limits.step_timeout = it),
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn the_file_overrides_the_code_value_by_value() {
         let (kinds, faults) = kinds(
-            "[kinds.resize]\nper-worker = 2\nin-fleet = 'none'\nstep-timeout = '10m'\nstall-after = '5m'\nattempts = '7'\nbackoff = '5s'",
+            "[kinds.resize]\nper-worker = 2\nin-fleet = 'none'\nmemory = '2GiB'\nstep-timeout = '10m'\nstall-after = '5m'\nattempts = '7'\nbackoff = '5s'",
         );
         assert_eq!(faults, Vec::<String>::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -199,6 +201,7 @@ mod tests {
         let expected = Limits {
             per_worker: Some(2),
             in_fleet: None,
+            memory: Some(2 << 30),
             step_timeout: Some(Duration::from_secs(600)),
             stall_after: Some(Duration::from_secs(300)),
             attempts: 7,
@@ -236,13 +239,14 @@ mod tests {
     #[test]
     fn every_fault_is_named_with_its_kind() {
         let (_, faults) = kinds(
-            "[kinds]\nother = 3\n[kinds.resize]\nper-workers = 2\nin-fleet = true\nstep-timeout = '10'\nattempts = 'x'",
+            "[kinds]\nother = 3\n[kinds.resize]\nper-workers = 2\nin-fleet = true\nstep-timeout = '10'\nattempts = 'x'\nmemory = 7",
         );
         let expected = [
             "kinds.other must be a table; write [kinds.other] and its limits below",
             "kinds.resize: attempts: \"x\" is not a number of at least 1",
             "kinds.resize: in-fleet must be a number, or text in quotes, and is of type boolean",
             "kinds.resize: there is no key \"per-workers\"; did you mean \"per-worker\"?",
+            "kinds.resize: memory: \"7\" is not a whole number and a unit",
             "kinds.resize: step-timeout: \"10\" is not a number and a unit",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");

@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 25] = [
+pub(super) static WORKER: [Setting; 27] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -204,6 +204,29 @@ pub(super) static WORKER: [Setting; 25] = [
         help: "How many jobs run at once, 1 to 4096",
         details: "auto is the number of cores, which is right for jobs that compute.",
         parse: |given, to| values::concurrency(given).map(|jobs| to.worker.concurrency = jobs),
+    },
+    Setting {
+        key: "on-pressure",
+        value: "WHAT",
+        default: Default::Text("save"),
+        help: "What to do when memory is low, a disk is nearly full or has I/O errors: save or show",
+        details: "save asks the running jobs to save, once, and takes no new work while one of them runs; without a \
+                  running job the worker takes one at a time. It begins below 5 % or 512MiB of available memory, of \
+                  the machine or of a cgroup with a limit, and below 5 % or 1GiB of free space on the disk of \
+                  --state-dir or of an embedded store, whichever is less; and it ends, after at least 30s, at twice as \
+                  much. show goes on. Both say it in `reprieve status`, the log and reprieve_pressure. On Linux.",
+        parse: |given, to| values::on_pressure(given).map(|what| to.worker.on_pressure = what),
+    },
+    Setting {
+        key: "memory-reserve",
+        value: "SIZE|PERCENT|off",
+        default: Default::Text(values::OFF),
+        help: "The memory that no further job may take, such as 1GiB or 10%, so that the kernel kills none",
+        details: "What a job takes is its kind's `memory` in [kinds.KIND] of reprieve.toml, or what was measured: the \
+                  first job of a kind then runs a minute before a second one begins beside it. A job that would not \
+                  leave the reserve goes back to the queue, and jobs of other kinds go on. One job may always run. On \
+                  Linux.",
+        parse: |given, to| values::memory_reserve(given).map(|reserve| to.worker.memory_reserve = reserve),
     },
     Setting {
         key: "budget",

@@ -9,6 +9,7 @@ use reprieve_azure::storage::ContainerName;
 use reprieve_core::Error;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::interruption::{Approve, ApproveUser, DuringFreeze, PredictedFailure};
+use reprieve_core::pressure::{MemoryReserve, OnPressure};
 use reprieve_core::worker::{Expiring, Settings};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -17,6 +18,7 @@ use super::LogFormat;
 use super::given::{By, Given};
 use crate::duration::parse_duration;
 use crate::queues::Queues;
+use crate::size::parse_size;
 
 /// The value that switches a setting off.
 pub(super) const OFF: &str = "off";
@@ -153,6 +155,31 @@ pub(super) fn during_freeze(given: &Given) -> Result<DuringFreeze, String> {
         "work" => Ok(DuringFreeze::Work),
         "pause" => Ok(DuringFreeze::Pause),
         other => Err(format!("{other:?} is neither work nor pause")),
+    }
+}
+
+pub(super) fn on_pressure(given: &Given) -> Result<OnPressure, String> {
+    match given.text.as_str() {
+        "save" => Ok(OnPressure::Save),
+        "show" => Ok(OnPressure::Show),
+        other => Err(format!("{other:?} is neither save nor show")),
+    }
+}
+
+/// `None`: jobs begin whatever they take.
+pub(super) fn memory_reserve(given: &Given) -> Result<Option<MemoryReserve>, String> {
+    if given.text == OFF {
+        return Ok(None);
+    }
+    match given.text.strip_suffix('%') {
+        Some(percent) => {
+            let percent = percent.trim_end().parse();
+            let percent = percent.map_err(|_| format!("{:?} is no percentage, such as 10%", given.text))?;
+            Ok(Some(MemoryReserve::Percent(percent)))
+        }
+        None => parse_size(&given.text)
+            .map(|bytes| Some(MemoryReserve::Bytes(bytes)))
+            .map_err(|fault| format!("{fault}, or a percentage, or off")),
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use reprieve::dependency::{BreakerState, DependencyReport};
 use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
+use super::machines::{machines, pressure, shown};
 use super::{Dead, Drained, Moved, Status};
-use crate::format::{duration, plain, table};
+use crate::format::{bytes, duration, plain, table};
 
 /// The missed reports after which a worker is called silent.
 const REPORTS_MISSED_MAX: u32 = 3;
@@ -28,6 +29,15 @@ pub(super) fn page(status: &Status) -> String {
     let rows: Vec<_> = active(status).map(|(report, one)| notice(report, one, now)).collect();
     if !rows.is_empty() {
         section(&mut page, &table(["NOTICE", "VM", "WORKER", "BEGINS", "WORKER IS", "APPROVED"], &rows));
+    }
+    let machines = machines(&status.workers);
+    let rows = pressure(&machines, now, ago);
+    if !rows.is_empty() {
+        section(&mut page, &table(["PRESSURE ON", "CAUSE", "SINCE", "WORKERS ARE", "WHY"], &rows));
+    }
+    let rows = shown(&machines);
+    if !rows.is_empty() {
+        section(&mut page, &table(["MACHINE", "WAITS FOR I/O", "STEAL", "MEMORY ERRORS", "CLOCK"], &rows));
     }
     let rows: Vec<_> = held(status).map(|(report, one)| job(report, one, now, silent_after)).collect();
     if !rows.is_empty() {
@@ -211,6 +221,7 @@ fn limits_of(kind: &LimitedKind) -> String {
     let limits = [
         kind.per_worker.map(|most| format!("{most} per worker")),
         kind.in_fleet.map(|most| format!("{most} in the fleet")),
+        kind.memory_bytes.map(|each| format!("{} of memory each", bytes(each))),
         kind.step_timeout_ms.map(|limit| format!("{} a step", time(limit))),
         kind.job_timeout_ms.map(|limit| format!("{} a job", time(limit))),
         kind.stall_after_ms.map(|limit| format!("stopped when still for {}", time(limit))),
@@ -476,6 +487,7 @@ mod tests {
             deferred,
             per_worker: Some(2),
             in_fleet,
+            memory_bytes: None,
             step_timeout_ms: Some(90_000),
             job_timeout_ms: None,
             stall_after_ms: Some(600_000),

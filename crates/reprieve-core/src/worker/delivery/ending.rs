@@ -453,6 +453,18 @@ impl Guardian {
         self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
     }
 
+    /// Returns the message of a job for which this machine has no room now.
+    pub(super) async fn defer_for_room(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        why: &str,
+    ) -> DeliveryReport {
+        let kind = Arc::clone(&assignment.kind);
+        let delay = self.delay_among(&kind);
+        tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, why, "there is no room for the job; deferring it");
+        self.defer(assignment, why, delay).await
+    }
+
     /// Returns the message of a job that can't run now. It keeps its place in line: behind the work of other kinds
     /// it would find the slot that it waits for free for hours.
     async fn defer(

@@ -260,6 +260,12 @@ impl Guardian {
                 }
             }
         }
+        if let Err(why) = self.shared.has_room_for(&assignment.kind)
+            && !is_cancelled
+        {
+            drop((slot, in_fleet));
+            return Box::pin(self.defer_for_room(assignment, &why)).await;
+        }
         let in_fleet_watch = in_fleet.as_ref().map(FleetSlot::watch);
         let guarded = Guarded::new(&self.shared);
         // However this ends, even by a drop, the job must not write any more.
