@@ -294,7 +294,7 @@ async fn start(
     let monitor = worker.monitor();
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     health.started(monitor.clone());
-    healing.begin(monitor, health, tasks);
+    healing.begin(monitor, health, boot(), tasks);
     Ok(worker)
 }
 
@@ -380,7 +380,7 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
 
 /// Returns the id of this machine's present boot; empty where the system has none. Containers share
 /// that of their host.
-pub(crate) fn boot() -> String {
+fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 

@@ -11,7 +11,7 @@ use reprieve_core::interruption::Stage;
 use reprieve_core::ports::Store;
 use reprieve_core::retry::bounded;
 use reprieve_core::worker::{Claim, Claims, Monitor};
-use reprieve_core::{BlobName, Result};
+use reprieve_core::{BlobName, Error, ErrorKind, Result};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -24,6 +24,9 @@ use crate::logging::Recent;
 
 /// How often the disks are probed. Three writes must fail alike, so a fault is proven within half a minute.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
+
+/// How long the healer waits for a probe. It looks again at the next one's time.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The longest wait for one call of the store.
 const TRY: Duration = Duration::from_secs(10);
@@ -79,6 +82,11 @@ pub(super) struct Parts {
     pub(super) budget: Duration,
 }
 
+fn look(mut probe: Probe) -> (Probe, Option<Fault>) {
+    let fault = probe.look();
+    (probe, fault)
+}
+
 impl Healer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
@@ -95,23 +103,27 @@ impl Healer {
         {
             probe.trust(&before.place);
         }
-        let mut is_first = true;
+        let (mut is_first, mut fault) = (true, None);
+        let (mut idle, mut looking) = (Some(probe), None);
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // A disk that hangs proves nothing, and holds up a thread of its own only.
-            let looked = spawn_blocking(move || {
-                let fault = probe.look();
-                (probe, fault)
-            });
-            let Ok((back, fault)) = looked.await else { return };
-            probe = back;
-            if std::mem::take(&mut is_first) {
-                tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
+            if let Some(probe) = idle.take() {
+                looking = Some(spawn_blocking(move || look(probe)));
             }
-            self.monitor.show_fault(fault.as_ref().map(ToString::to_string));
-            self.review(fault).await;
+            // A disk that hangs proves nothing, and holds up a thread of its own only.
+            if let Some(look) = &mut looking
+                && let Ok(looked) = timeout(PROBE_WITHIN, look).await
+            {
+                let Ok((probe, seen)) = looked else { return };
+                if std::mem::take(&mut is_first) {
+                    tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
+                }
+                self.monitor.show_fault(seen.as_ref().map(ToString::to_string));
+                (idle, looking, fault) = (Some(probe), None, seen);
+            }
+            self.review(fault.clone()).await;
         }
     }
 
@@ -249,9 +261,12 @@ impl Healer {
             ..Diagnosis::default()
         };
         let log = self.log.lines();
-        let collected =
-            spawn_blocking(move || serde_json::to_vec(&diagnosis.collect(log)).unwrap_or_default());
-        let json = collected.await.unwrap_or_default();
+        let collected = spawn_blocking(move || serde_json::to_vec(&diagnosis.collect(log))).await;
+        let json = collected.map_err(std::io::Error::from).and_then(|json| json.map_err(Into::into));
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Internal, "collect a diagnosis", error.to_string()).with_source(error)
+        };
+        let json = json.map_err(failed)?;
         bounded("store a diagnosis", TRY, self.store.blobs.put(&self.blob()?, json, None)).await
     }
 }
@@ -266,7 +281,7 @@ mod tests {
     use reprieve_core::ports::WorkerReport;
     use reprieve_core::telemetry::ByLayer;
     use reprieve_core::worker::{Stopper, Worker, stopping};
-    use reprieve_core::{ErrorKind, Job, JobContext, JobError, Step, WorkerId, clock};
+    use reprieve_core::{Job, JobContext, JobError, Step, WorkerId, clock};
     use tokio::time::sleep;
 
     use super::*;

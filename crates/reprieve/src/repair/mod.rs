@@ -36,7 +36,6 @@ mod linux {
     use crate::logging::Recent;
     use crate::settings::WorkerSettings;
     use crate::stores::Address;
-    use crate::work::boot;
 
     /// The healing of a worker that starts: only where somebody listens to it, which is on a VM and with `--listen`.
     pub(crate) struct Healing(Option<Prepared>);
@@ -73,9 +72,9 @@ mod linux {
         }
 
         /// Begins, now that the worker has started.
-        pub(crate) fn begin(self, monitor: Monitor, health: Health, tasks: &mut JoinSet<()>) {
+        pub(crate) fn begin(self, monitor: Monitor, health: Health, boot: String, tasks: &mut JoinSet<()>) {
             let Some(Prepared { store, log, vm, budget, drains, directories }) = self.0 else { return };
-            let parts = Parts { store, monitor, health, drains, log, vm, boot: boot(), budget };
+            let parts = Parts { store, monitor, health, drains, log, vm, boot, budget };
             tasks.spawn(Healer::new(parts).run(directories));
         }
     }
@@ -117,6 +116,6 @@ mod nowhere {
             worker
         }
 
-        pub(crate) fn begin(self, _: Monitor, _: Health, _: &mut JoinSet<()>) {}
+        pub(crate) fn begin(self, _: Monitor, _: Health, _: String, _: &mut JoinSet<()>) {}
     }
 }

@@ -363,9 +363,9 @@ impl Guardian {
     }
 
     /// Waits for the job. In a drain, or if it is cancelled, has stalled for too long, or its slot of the fleet is
-    /// lost, asks the job to yield and waits no longer than the soft mark. In a patient drain, only if the job will not be done in
-    /// time. A step that blocks its thread past its timeout is not waited for, nor a job whose slot of the
-    /// fleet another worker may have.
+    /// lost, asks the job to yield and waits no longer than the soft mark. In a patient drain, only if the job will
+    /// not be done in time. A step that blocks its thread past its timeout is not waited for, nor a job whose slot
+    /// of the fleet another worker may have.
     async fn watch(
         &mut self,
         assignment: &Assignment,
@@ -377,8 +377,8 @@ impl Guardian {
         let mut noteworthy = Some(Instant::now() + NOTEWORTHY);
         let (mut asked, mut must_stop) = (None, false);
         let (of_kind, waits_for) = (&assignment.kind, &assignment.run.waits_for);
-        let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
         let may_hang = of_kind.limits.stall_after.is_some();
+        let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
         let is_slot_lost = || in_fleet.as_ref().is_some_and(SlotWatch::is_lost);
         loop {
             let slot_ends = in_fleet.as_ref().map(SlotWatch::ends);
