@@ -410,6 +410,7 @@ impl WorkerBuilder {
             settlements: Recent::new(SETTLEMENTS_KEPT),
             runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),
             cancels: Cancels::default(),
