@@ -496,11 +496,11 @@ mod tests {
     #[test]
     fn where_most_go_back_a_batch_is_asked_for_and_as_few_may_wait_as_otherwise() {
         assert_eq!(capacity(8).asked(8, 0), (8, None));
-        let most = Capacity { returned_share: 0.96, ..capacity(8) };
-        assert_eq!(most.asked(1, 7), (25, Some(0)));
+        let most = Capacity { returned_share: 0.9375, ..capacity(8) };
+        assert_eq!(most.asked(1, 7), (16, Some(0)));
         assert_eq!(most.asked(8, 0), (32, Some(0)));
         let short = Capacity { run: Some(Duration::from_millis(500)), ..most };
-        assert_eq!(short.asked(1, 23), (25, Some(16)), "may be read ahead");
+        assert_eq!(short.asked(1, 23), (16, Some(16)), "may be read ahead");
         let slow = Capacity { release: Some(Duration::from_secs(4)), ..most };
         assert_eq!(slow.asked(2, 58), (6, Some(0)), "can be released in a drain");
         assert_eq!(slow.asked(2, 64), (2, None));
