@@ -199,6 +199,8 @@ struct Open {
 pub struct Breaker {
     state: State,
     since: Duration,
+    /// When it was closed last; `None` while it is.
+    away_since: Option<Duration>,
     probe_at: Duration,
     probed_at: Option<Duration>,
     /// The recent calls by the second: the second, how many, and how many of them failed.
@@ -223,6 +225,7 @@ impl Breaker {
         Self {
             state: State::Closed,
             since: Duration::ZERO,
+            away_since: None,
             probe_at: Duration::ZERO,
             probed_at: None,
             calls: VecDeque::new(),
@@ -451,7 +454,14 @@ impl Breaker {
         Change::Opened(reason)
     }
 
+    /// Returns for how long it has not been closed.
+    pub(super) fn away_for(&self, now: Duration) -> Duration {
+        self.away_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
     fn enter(&mut self, state: State, now: Duration) {
+        let is_closed = matches!(state, State::Closed);
+        self.away_since = if is_closed { None } else { self.away_since.or(Some(now)) };
         self.state = state;
         self.since = now;
     }

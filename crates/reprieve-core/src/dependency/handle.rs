@@ -14,6 +14,9 @@ use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
 use crate::{chance, watch};
 
+/// The longest time for which a job is deferred that has not begun and needs it.
+const AWAY_MAX: Duration = Duration::from_mins(5);
+
 /// One dependency of a worker. Clones are of the same one. From
 /// [`JobContext::dependency`](crate::JobContext::dependency).
 #[derive(Clone)]
@@ -236,6 +239,14 @@ impl DependencyHandle {
             _ => breaker.probe_at().saturating_sub(now).min(PAUSE_MAX),
         };
         probe + SPREAD.mul_f64(chance::fraction())
+    }
+
+    /// Returns the longest time for which a job that needs it and has not begun is deferred, of which there may be any
+    /// number: while it is open about as long as it has been away by then. So each is deferred few times, and all are
+    /// back when it serves again for about as long as it was away.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let away = if self.is_open() { self.lock().away_for(self.now()) } else { Duration::ZERO };
+        away.min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
     /// Returns its state as `status` shows it.

@@ -6,7 +6,7 @@
 //! shows afterwards, because a timer's wake follows an advance. So the clock stands still for a
 //! while at each new wait, and what the wait turned out to be is remembered for the next time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
@@ -60,6 +60,11 @@ pub(super) struct Waits {
     was_late: AtomicBool,
     /// How often a step began, ended, saved, or went on after a wait.
     moves: AtomicU64,
+    /// How often a step got somewhere: it began in a new state, was the last of a job, saved, or went on after
+    /// something real.
+    progress: AtomicU64,
+    /// The states in which steps of the run under way began.
+    begun: Mutex<HashSet<(&'static str, Digest)>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,8 +117,20 @@ pub(super) enum Going {
 impl Waits {
     /// With how long the clock stands still at an unknown wait that several things can end.
     pub(super) fn new(real_wait: Duration) -> Self {
-        let (idle, moves) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { known: Mutex::default(), real_wait, idle, was_late: AtomicBool::new(false), moves }
+        Self {
+            known: Mutex::default(),
+            real_wait,
+            idle: AtomicU64::new(0),
+            was_late: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            begun: Mutex::default(),
+        }
+    }
+
+    /// To be called when a run begins.
+    pub(super) fn note_run(&self) {
+        self.begun().clear();
     }
 
     /// To be called when the runtime becomes idle.
@@ -124,6 +141,27 @@ impl Waits {
     /// A number that grows while steps move. One that yields for ever does not.
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
+    }
+
+    /// A number that grows while steps get somewhere. One that waits again and again by a timer does not, nor one
+    /// that ends in a state that was before.
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Relaxed)
+    }
+
+    /// To be called when a job ends.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Relaxed);
+    }
+
+    fn note_begin(&self, kind: &'static str, state: Option<Digest>) {
+        if state.is_none_or(|state| self.begun().insert((kind, state))) {
+            self.note_progress();
+        }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, HashSet<(&'static str, Digest)>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_move(&self) {
@@ -150,6 +188,7 @@ impl Waits {
         let waker = Waker::from(Arc::clone(&woken));
         let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
         self.note_move();
+        self.note_begin(kind, state);
         loop {
             if !has_saved {
                 woken.is.store(false, SeqCst);
@@ -174,6 +213,7 @@ impl Waits {
             if is_saving() {
                 Woken::wake(&woken).await;
                 self.note_move();
+                self.note_progress();
                 has_saved = true;
                 continue;
             }
@@ -262,6 +302,7 @@ impl Waits {
     }
 
     fn note_real(&self, wait: &Wait, took: Duration) {
+        self.note_progress();
         let first = self.first_hold(wait);
         let mut known = self.known();
         if wait.is_exact() {

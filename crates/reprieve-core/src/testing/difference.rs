@@ -27,7 +27,9 @@ pub struct Difference {
 /// What to look for when a job does not end.
 const UNFINISHED: &str = "What does the step wait for? A lock or a permit that a step on another worker holds over an await: \
                           each process has its own, see `Harness::with`. A message or a task that nothing ends. A thread \
-                          that waits for its step: it holds the clock. Or it only takes longer: see `Harness::patience`.";
+                          that waits for its step: it holds the clock. Or it polls for what never comes, or goes on in the same \
+                          state: `Harness::within` limits the simulated time. Or it only takes longer: see \
+                          `Harness::patience`.";
 
 /// What differs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

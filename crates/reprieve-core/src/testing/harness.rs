@@ -217,7 +217,8 @@ impl<'a, J: Job> Harness<'a, J> {
         self
     }
 
-    /// Sets how long a run may take at most, in simulated time. Default: 30 days.
+    /// Sets how long a run may take at most, in simulated time: less than the default where the job could poll for
+    /// what never comes. A run of over 100,000 steps is given up, too. Default: 30 days.
     pub const fn within(mut self, limit: Duration) -> Self {
         self.within = limit;
         self
@@ -234,7 +235,14 @@ impl<'a, J: Job> Harness<'a, J> {
     /// Sets for how long, in real time, no step may begin, end, save, or go on after a wait. A run that stands still
     /// for longer is given up, such as one in which a step waits for what nothing ends. A long
     /// [`compute`](crate::JobContext::compute), a slow answer, or a long sleep may need more. After half
-    /// as long again the process ends, if a step blocks the thread of the test. Default: a minute.
+    /// as long again, and two seconds at least, the process ends, if a step blocks the thread of the test.
+    ///
+    /// A run that moves and gets nowhere is given up after the same time: no step began in a state that was not
+    /// before in the run, ended a job, saved, or waited for anything real, such as one that polls for what never
+    /// comes, by sleeping or by [`Step::Wait`](crate::Step::Wait). A run that gets somewhere prints after each such
+    /// time how far it is.
+    ///
+    /// Counted in whole seconds, at least one. Default: a minute.
     pub const fn patience(mut self, longest: Duration) -> Self {
         self.patience = longest;
         self

@@ -122,6 +122,14 @@ pub(super) struct Probe<J> {
     pub(super) part: Option<Part>,
 }
 
+impl<J: Job> Probe<J> {
+    fn note_end(&self, ended: &Result<Step<J::Checkpoint, J::Output>, JobError>) {
+        if matches!(ended, Ok(Step::Done(_))) {
+            self.waits.note_progress();
+        }
+    }
+}
+
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "what is not passed on would change the job")]
 impl<J: Job> Job for Probe<J> {
@@ -154,10 +162,9 @@ impl<J: Job> Job for Probe<J> {
         let Some(part) = &self.part else {
             let step = self.job.step(cx, args, at);
             let ended = self.waits.drive(whose, step, is_saving, |_| ready(Going::On)).await;
-            return match ended {
-                Some(ended) => ended,
-                None => pending().await,
-            };
+            let Some(ended) = ended else { pending().await };
+            self.note_end(&ended);
+            return ended;
         };
         let step = part.story.begin();
         if let Some(blow) = part.story.strike(step, |moment| moment == Moment::Before) {
@@ -170,6 +177,7 @@ impl<J: Job> Job for Probe<J> {
         let at_await = |number| part.at_await(step, number, cx);
         let ended = self.waits.drive(whose, run, is_saving, at_await).await;
         let Some(ended) = ended else { pending().await };
+        self.note_end(&ended);
         part.end();
         if let Some(blow) = part.story.strike(step, |moment| moment != Moment::Before) {
             part.suffer(blow, cx).await;

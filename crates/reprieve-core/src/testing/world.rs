@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::clock::{Waits, real_now};
+use super::clock::Waits;
 use super::points::{Blow, Disturbance};
 use super::probe::{Part, Story};
 use crate::checkpoint::CheckpointEvery;
@@ -45,8 +45,11 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 /// The longest pause between two looks at the queue.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// The most steps of a run.
-const STEPS_MAX: u64 = 1_000_000;
+/// The most steps of a run: a minute or two of real time in an unoptimized build.
+const STEPS_MAX: u64 = 100_000;
+
+/// How often the real time is looked at.
+const TICK: Duration = Duration::from_secs(1);
 
 /// How many calls of each operation of a failing store may fail.
 const FAULTS: u32 = 200;
@@ -67,7 +70,7 @@ pub(super) struct Stage<'a> {
     /// The longest that a run may take, in simulated time.
     pub(super) within: Duration,
     pub(super) waits: Arc<Waits>,
-    /// How long a run may stand still, in real time.
+    /// How long a run may stand still or get nowhere, in real time.
     pub(super) patience: Duration,
 }
 
@@ -176,9 +179,9 @@ impl Machine {
     }
 }
 
-/// Ticks each second of real time, by a thread of its own, until it is dropped. Ends the process if nobody takes a
-/// tick for half as long again as `patience`: a step has blocked the thread that runs the test, so nothing else can
-/// report it.
+/// Ticks each [`TICK`] of real time, by a thread of its own, until it is dropped. Ends the process if nobody takes the
+/// ticks of half as long again as `patience`: a step has blocked the thread that runs the test, so nothing else can
+/// report it. Ticks are counted, and no time is measured: a process that was stopped is not blocked.
 struct RealTicks {
     ticked: Arc<Notify>,
     taken: Arc<AtomicU64>,
@@ -190,16 +193,17 @@ impl RealTicks {
         let (until, ended) = mpsc::channel::<()>();
         let (ticked, taken) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
         let (of_thread, seen) = (Arc::clone(&ticked), Arc::clone(&taken));
+        // The thread of the test may be busy for one.
+        let most = ticks_of(patience).saturating_mul(3).div_ceil(2).max(2);
         let ticking = move || {
-            let (mut last, mut since) = (0, real_now());
-            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                of_thread.notify_one();
+            let (mut last, mut missed) = (None, 0);
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let taken = seen.load(Relaxed);
-                if taken != last {
-                    (last, since) = (taken, real_now());
-                } else if since.elapsed() > patience * 3 / 2 {
-                    end_blocked(kind, since.elapsed());
+                missed = if last.replace(taken) == Some(taken) { missed + 1 } else { 0 };
+                if missed >= most {
+                    end_blocked(kind, missed);
                 }
+                of_thread.notify_one();
             }
         };
         // Without the thread a run that stands still is not given up.
@@ -214,8 +218,8 @@ impl RealTicks {
 }
 
 #[expect(clippy::print_stderr, clippy::exit, reason = "the thread of the test is blocked for ever")]
-fn end_blocked(kind: &str, blocked: Duration) -> ! {
-    let seconds = blocked.as_secs();
+fn end_blocked(kind: &str, ticks: u64) -> ! {
+    let seconds = ticks.saturating_mul(TICK.as_secs());
     eprintln!(
         "the job {kind:?}: a step has blocked its thread for {seconds} s, so the test can't go on. It waits for a lock, a \
          channel or a thread of the standard library, which a step on another worker may hold over an await: each \
@@ -224,11 +228,42 @@ fn end_blocked(kind: &str, blocked: Duration) -> ! {
     std::process::exit(101)
 }
 
+#[expect(clippy::print_stderr, reason = "whoever waits for the test wants to know")]
+fn print_moving(kind: &str, ticks: u64, shown: &str) {
+    let seconds = ticks.saturating_mul(TICK.as_secs());
+    eprintln!("the job {kind:?} still moves after {seconds} s of real time in one run: {shown}");
+}
+
+/// Returns how many ticks this time has: at least one.
+fn ticks_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).max(1)
+}
+
+/// For how many ticks a number has been the same.
+struct Unchanged {
+    number: u64,
+    ticks: u64,
+}
+
+impl Unchanged {
+    const fn new(number: u64) -> Self {
+        Self { number, ticks: 0 }
+    }
+
+    /// Takes the number at one more tick.
+    fn ticks(&mut self, number: u64) -> u64 {
+        let is_same = std::mem::replace(&mut self.number, number) == number;
+        self.ticks = if is_same { self.ticks + 1 } else { 0 };
+        self.ticks
+    }
+}
+
 /// A run that is under way.
 struct Run {
     story: Arc<Story>,
     store: Store,
     save_every: Duration,
+    began: Instant,
     /// When it must have ended.
     until: Instant,
 }
@@ -240,12 +275,14 @@ struct Run {
 pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<Seen> {
     clock::simulate(SystemTime::UNIX_EPOCH + START);
     chance::seed(stage.seed);
+    stage.waits.note_run();
     let point = if let Disturbance::At(point) = disturbance { Some(point) } else { None };
     let is_unsaved = point.is_some_and(|point| point.blow == Blow::Killed { saved: false });
     let run = Run {
         story: Arc::new(Story::new(point)),
         store: memory::store(),
         save_every: if is_unsaved { Duration::from_hours(24) } else { Duration::ZERO },
+        began: Instant::now(),
         until: Instant::now() + stage.within,
     };
     let job = JobId::parse(JOB)?;
@@ -287,19 +324,34 @@ impl Run {
         Ok(ended.err())
     }
 
-    /// Completes with the reason when no step has moved for long in real time. The clock may stand still meanwhile,
-    /// or run.
+    /// Completes with the reason when no step has moved for long in real time, or got anywhere. The clock may stand
+    /// still meanwhile, or run.
     async fn stalled(&self, stage: &Stage<'_>) -> String {
-        let ticks = RealTicks::start(stage.kind, stage.patience);
-        let (mut moves, mut last) = (stage.waits.moves(), real_now());
-        while last.elapsed() < stage.patience {
+        let Stage { kind, patience, waits, .. } = stage;
+        let (ticks, most) = (RealTicks::start(kind, *patience), ticks_of(*patience));
+        let (mut moves, mut progress) = (Unchanged::new(waits.moves()), Unchanged::new(waits.progress()));
+        let mut passed = 0_u64;
+        loop {
             ticks.next().await;
-            if std::mem::replace(&mut moves, stage.waits.moves()) != moves {
-                last = real_now();
+            passed += 1;
+            if moves.ticks(waits.moves()) >= most {
+                let steps = self.story.progress.get().began;
+                return format!("no step moved for {patience:?} of real time, after {steps} steps");
+            }
+            if progress.ticks(waits.progress()) >= most {
+                return format!("it moves and gets nowhere, for {patience:?} of real time: {}", self.shown());
+            }
+            if passed.is_multiple_of(most) {
+                print_moving(kind, passed, &self.shown());
             }
         }
-        let steps = self.story.progress.get().began;
-        format!("no step moved for {:?} of real time, after {steps} steps", stage.patience)
+    }
+
+    /// Says how far it is.
+    fn shown(&self) -> String {
+        let (simulated, awaits) = (self.began.elapsed().as_secs(), self.story.awaits());
+        let (step, awaits) = (awaits.len(), awaits.last().copied().unwrap_or_default());
+        format!("{simulated} s of simulated time, await {awaits} of step {step}")
     }
 
     /// Runs the job on two workers whose calls to the store fail.

@@ -446,6 +446,7 @@ impl WorkerBuilder {
             runs: Recent::new(KEPT),
             replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),
             cancels: Cancels::default(),

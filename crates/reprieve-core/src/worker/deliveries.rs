@@ -3,12 +3,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use super::delivery::{DeliveryReport, Guardian, Outcome, Registry};
+use super::delivery::{Batch, DeliveryReport, Guardian, Outcome, Registry};
 use super::shared::{RunningJob, Shared};
 use crate::deadline::Deadline;
 use crate::ports::Delivery;
@@ -63,17 +61,15 @@ impl Deliveries {
         self.abandoned
     }
 
-    /// Guards a delivery, which was received by a call begun at `since`, under a lease of length
-    /// `lease`.
+    /// Guards a delivery, which was received in `batch`.
     pub(super) fn guard(
         &mut self,
         delivery: Delivery,
-        since: Instant,
-        lease: Duration,
+        batch: Batch,
         drain: watch::Receiver<Option<Deadline>>,
     ) {
         let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&self.registry));
-        let guardian = Guardian::new(shared, registry, delivery, since, lease, drain);
+        let guardian = Guardian::new(shared, registry, delivery, batch, drain);
         self.guardians.spawn(in_process(guardian.guard()));
         self.show_held();
     }

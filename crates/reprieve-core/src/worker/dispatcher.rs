@@ -204,10 +204,10 @@ impl Dispatcher {
     }
 
     fn received(&mut self, received: Received) {
-        let (since, lease, deliveries) = self.receiver.received(received);
+        let (batch, deliveries) = self.receiver.received(received);
         for delivery in deliveries {
             self.drains.arrived();
-            self.deliveries.guard(delivery, since, lease, self.drains.deadline());
+            self.deliveries.guard(delivery, batch, self.drains.deadline());
         }
     }
 
@@ -221,6 +221,8 @@ impl Dispatcher {
         }
         if report.over_limit {
             self.receiver.note_return();
+        } else if report.no_slot {
+            self.receiver.note_without_slot();
         } else {
             self.receiver.note_taken();
         }

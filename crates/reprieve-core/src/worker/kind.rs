@@ -8,8 +8,8 @@ use futures_util::future::select_all;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, Limits, SEEN_AGAIN, SEEN_AGAIN_MOST};
-use super::measure::{Measured, Recent};
+use super::limits::{Backlog, Limits};
+use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::ports::LimitedKind;
@@ -51,6 +51,8 @@ pub(crate) struct Kind {
     deferred: AtomicU64,
     /// Those that have not returned.
     pub(super) backlog: Backlog,
+    /// How often a place becomes free.
+    pub(super) ends: Rate,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             taken: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
             backlog: Backlog::default(),
+            ends: Rate::default(),
         }
     }
 
@@ -206,13 +209,17 @@ impl Kind {
         self.limits.per_worker.into_iter().chain(in_fleet).chain(needed).min()
     }
 
-    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end.
-    pub(super) fn seen_again(&self) -> f64 {
+    /// Whether one more of its jobs may begin, as far as is known without a call to the store.
+    fn is_free(&self) -> bool {
+        let has_place = self.limits.per_worker.is_none_or(|most| self.taken.load(Relaxed) < most);
+        has_place && self.limits.in_fleet.is_none() && self.known_to_be_away().is_none()
+    }
+
+    /// Returns for how long one more message is deferred, where so many kinds have some that are; at most for
+    /// `longest`.
+    pub(super) fn deferral(&self, kinds: usize, longest: Duration) -> Duration {
         let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
-        let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let ends = most as f64 / run.as_secs_f64().max(0.001);
-        (2.0 * ends).clamp(SEEN_AGAIN, SEEN_AGAIN_MOST)
+        self.backlog.deferral(self.ends.a_second(), most.min().unwrap_or(usize::MAX), kinds, longest)
     }
 }
 
@@ -229,6 +236,11 @@ impl Drop for Place {
 /// Returns how many jobs of these kinds may be held at once; `None` if any kind has no limit.
 pub(super) fn open(kinds: &[Arc<Kind>]) -> Option<usize> {
     kinds.iter().try_fold(0_usize, |sum, kind| Some(sum.saturating_add(kind.open()?)))
+}
+
+/// Whether one more job may begin of any of these kinds, as far as is known without a call to the store.
+pub(super) fn is_any_free(kinds: &[Arc<Kind>]) -> bool {
+    kinds.iter().any(|kind| kind.is_free())
 }
 
 #[cfg(test)]

@@ -18,10 +18,11 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How many messages over a limit a worker wants to see again in a second at least, so that a slot that
 /// becomes free is soon taken.
-pub(super) const SEEN_AGAIN: f64 = 5.0;
+const SEEN_AGAIN: f64 = 5.0;
 
-/// How many messages over a limit a worker wants to see again in a second at most.
-pub(super) const SEEN_AGAIN_MOST: f64 = 15.0;
+/// How many more than its jobs end in a second at most. These find no place: half of what [`RETURNS`] allows, and
+/// the other half is for those that it has not seen yet.
+const IN_VAIN_MOST: f64 = 150.0;
 
 /// How many messages over a limit a worker returns in a second at most. It costs a request each. Few of them come
 /// back in a second, because they are deferred for long; the others are new to it, and all that lies behind them
@@ -48,8 +49,8 @@ const DEFER_MAX: Duration = Duration::from_hours(24);
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
 /// at least five seconds, and longer the more of them were deferred, so that about eight come back in a second,
-/// whatever the backlog. A worker returns no more than 300 in a second, and one for each message that it does not
-/// return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
+/// whatever the backlog, or two to five times as many as jobs of the kind end, and at most 150 more than end. A worker
+/// returns no more than 300 in a second, and one for each message that it does not return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
 /// worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -175,27 +176,65 @@ impl Backlog {
         self.away().is_empty()
     }
 
-    /// Returns for how long one more message is deferred, if about so many are to return in a second, of
-    /// `kinds` kinds together.
-    pub(super) fn deferral(&self, seen_again: f64, kinds: usize) -> Duration {
+    /// Returns for how long one more message is deferred, where `kinds` kinds have some that are: `ends` jobs
+    /// of this one ended in a second lately, and `limit` may run at once. At most for `longest`.
+    pub(super) fn deferral(&self, ends: f64, limit: usize, kinds: usize, longest: Duration) -> Duration {
         let (now, mut returns) = (Instant::now(), self.away());
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let away = returns.len() as f64;
-        let rate = seen_again.max((away / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX));
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let rate = rate / kinds.max(1) as f64;
+        let (away, kinds) = (returns.len() as f64, kinds.max(1) as f64);
+        let few = SEEN_AGAIN.max((away / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX)) / kinds;
+        let rate = few.max(keeping_up(ends, limit).min(ends + IN_VAIN_MOST / kinds));
         let mean = (away / rate).min(DEFER_MAX.as_secs_f64());
         // Over the whole time, so that some of those that are deferred together return soon.
         let delay = DEFER_MIN.mul_f64(0.8 + 0.4 * chance::fraction())
             + Duration::from_secs_f64(2.0 * mean * chance::fraction());
+        let delay = delay.min(longest);
         returns.push(Reverse(now + delay));
         delay
     }
 }
 
+/// Returns how many messages must return in a second, at random, so that at least five of six times a place
+/// that becomes free is taken before the time of one more job has passed: if one job may run at a time, five for
+/// each that ends, and if many may, two. By the loss formula of Erlang.
+fn keeping_up(ends: f64, limit: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let more = 4.0 / limit.max(1) as f64;
+    ends * (1.0 + more.max(1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The messages that return in the second half of the time, in a second, of 2,000 that were deferred.
+    fn returning(ends: f64, limit: usize, kinds: usize) -> f64 {
+        let backlog = Backlog::default();
+        for _ in 0..2_000 {
+            let _delay = backlog.deferral(ends, limit, kinds, LEASE_MAX);
+        }
+        let last = backlog.deferral(ends, limit, kinds, LEASE_MAX);
+        let longest = backlog.away().iter().map(|at| at.0 - Instant::now()).max().unwrap();
+        assert!(last <= longest);
+        4_000.0 / (longest.as_secs_f64() - DEFER_MIN.as_secs_f64())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_many_return_as_places_become_free_and_a_bounded_number_more() {
+        for (ends, limit, kinds, rate) in [
+            (0.0, 1, 1, 8.0),
+            (0.5, 1, 1, 8.0),
+            (0.0, 1, 2, 4.0),
+            (8.0, 1, 1, 40.0),
+            (8.0, 8, 1, 16.0),
+            (80.0, 8, 1, 160.0),
+            (80.0, 8, 3, 130.0),
+            (500.0, 32, 1, 650.0),
+        ] {
+            let seen = returning(ends, limit, kinds);
+            assert!((rate * 0.6..rate * 1.3).contains(&seen), "{ends} end, {limit} at once, {kinds}: {seen}");
+        }
+    }
 
     #[test]
     fn every_fault_is_named() {

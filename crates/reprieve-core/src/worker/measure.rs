@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use crate::mutex;
 
+/// Over about how long a [`Rate`] counts.
+const RATE_OVER: Duration = Duration::from_secs(4);
+
 /// How many of the latest values are kept.
 const REMEMBERED: usize = 64;
 
@@ -108,9 +111,40 @@ impl Measured {
     }
 }
 
+/// How often something has happened in a second, lately.
+#[derive(Debug, Default)]
+pub(crate) struct Rate(Mutex<Option<(f64, Instant)>>);
+
+impl Rate {
+    /// Counts it once.
+    pub(crate) fn note(&self) {
+        let now = self.a_second() + RATE_OVER.as_secs_f64().recip();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
+    }
+
+    /// Returns how often. What is longer ago counts less.
+    pub(crate) fn a_second(&self) -> f64 {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map_or(0.0, |(rate, at)| rate * (-at.elapsed().as_secs_f64() / RATE_OVER.as_secs_f64()).exp())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_follows_what_happens() {
+        let rate = Rate::default();
+        assert!(rate.a_second() < 0.001);
+        for _ in 0..1_200 {
+            rate.note();
+            tokio::time::advance(Duration::from_millis(50)).await;
+        }
+        assert!((19.0..21.0).contains(&rate.a_second()), "{}", rate.a_second());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(rate.a_second() < 0.1, "{}", rate.a_second());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn only_the_latest_values_count() {

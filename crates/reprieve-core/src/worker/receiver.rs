@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::kind::open;
+use super::delivery::Batch;
+use super::kind::{is_any_free, open};
 use super::limits::PAUSE_AFTER_RETURN;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
@@ -44,6 +45,10 @@ const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 /// The weight of one message in the share of those over a limit: about the last 16 count.
 const SHARE_OF_ONE: f64 = 1.0 / 16.0;
 
+/// In what time the share of those over a limit halves: what was received some seconds ago says little about
+/// what a queue has now.
+const SHARE_HALVES: Duration = Duration::from_secs(2);
+
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 const AHEAD: Duration = Duration::from_secs(1);
 
@@ -63,8 +68,7 @@ pub(super) struct Receiver {
     leases_end: Instant,
     /// The worker receives nothing until then, because the last job was too long for this machine.
     rests_until: Option<Instant>,
-    /// The share of messages over a limit among the last ones.
-    returned_share: f64,
+    returned: Share,
     /// Until when the messages over a limit count that were returned, one after the other.
     returned_until: Instant,
     /// When the loop last asked for room. It runs every second, so a long gap is a freeze.
@@ -74,10 +78,9 @@ pub(super) struct Receiver {
     thawed: bool,
 }
 
-/// The result of a receive that began at `since`, for leases of length `lease`.
+/// The result of a receive.
 pub(super) struct Received {
-    pub(super) since: Instant,
-    pub(super) lease: Duration,
+    batch: Batch,
     deliveries: Result<Vec<Delivery>>,
 }
 
@@ -101,7 +104,7 @@ impl Receiver {
             failed: false,
             leases_end: Instant::now(),
             rests_until: None,
-            returned_share: 0.0,
+            returned: Share { last: 0.0, at: Instant::now() },
             returned_until: Instant::now(),
             asked_at: Instant::now(),
             thawed: false,
@@ -148,8 +151,18 @@ impl Receiver {
     /// Counts a message over a limit that was returned. No more than a batch of them is returned at once, and
     /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
     pub(super) fn note_return(&mut self) {
+        self.returned.note(1.0);
+        self.pause_after_return();
+    }
+
+    /// Counts a message that was returned because no slot was free.
+    pub(super) fn note_without_slot(&mut self) {
+        self.returned.note(0.0);
+        self.pause_after_return();
+    }
+
+    fn pause_after_return(&mut self) {
         self.returned_until = self.returned_until.max(Instant::now()) + PAUSE_AFTER_RETURN;
-        self.note_share(1.0);
         if self.rests_until() > Instant::now() {
             self.arrival = None;
         }
@@ -157,13 +170,9 @@ impl Receiver {
 
     /// Counts a message that was not over a limit.
     pub(super) fn note_taken(&mut self) {
-        self.note_share(0.0);
+        self.returned.note(0.0);
         self.returned_until =
             self.returned_until.checked_sub(PAUSE_AFTER_RETURN).unwrap_or(self.returned_until);
-    }
-
-    fn note_share(&mut self, is_returned: f64) {
-        self.returned_share += (is_returned - self.returned_share) * SHARE_OF_ONE;
     }
 
     /// Returns until when the worker receives nothing.
@@ -218,7 +227,7 @@ impl Receiver {
             budget: shared.settings.budget,
             release: shared.settlements.p95(),
             run: shared.runs.mean(),
-            returned_share: self.returned_share,
+            returned_share: if is_any_free(&shared.kinds) { self.returned.now() } else { 0.0 },
         }
     }
 
@@ -248,8 +257,8 @@ impl Receiver {
     }
 
     /// Takes the result of a receive, and adjusts the pace.
-    pub(super) fn received(&mut self, received: Received) -> (Instant, Duration, Vec<Delivery>) {
-        let Received { since, lease, deliveries } = received;
+    pub(super) fn received(&mut self, received: Received) -> (Batch, Vec<Delivery>) {
+        let Received { batch, deliveries } = received;
         self.failed = deliveries.is_err();
         let deliveries = deliveries.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to receive messages; retrying");
@@ -260,7 +269,7 @@ impl Receiver {
         } else {
             self.pace.hurry();
         }
-        (since, lease, deliveries)
+        (batch, deliveries)
     }
 
     /// Starts a receive when one is due; until then waits for an arrival.
@@ -270,12 +279,13 @@ impl Receiver {
         let now = Instant::now();
         if now >= self.due() {
             let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
-            let ends = now + lease;
+            let (count, ahead) = self.capacity().asked(room, held);
+            let (ends, batch) = (now + lease, Batch { since: now, lease, ahead });
             self.leases_end = if unseen { self.leases_end.min(ends) } else { ends };
             self.arrival = None;
             self.receiving = Some(Box::pin(async move {
-                let deliveries = bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await;
-                Received { since: now, lease, deliveries }
+                let deliveries = bounded("receive", RECEIVE_TRY, queue.receive(count, lease)).await;
+                Received { batch, deliveries }
             }));
         } else if self.arrival.is_none() && !self.failed && self.rests_until() <= now {
             let queue = Arc::clone(&self.shared.store.queue);
@@ -302,6 +312,24 @@ pub fn releasable(budget: Duration, each: Duration) -> usize {
     releasable
 }
 
+/// The share of messages over a limit among the last ones.
+#[derive(Debug)]
+struct Share {
+    last: f64,
+    at: Instant,
+}
+
+impl Share {
+    fn now(&self) -> f64 {
+        self.last * (-self.at.elapsed().as_secs_f64() / SHARE_HALVES.as_secs_f64()).exp2()
+    }
+
+    fn note(&mut self, is_returned: f64) {
+        let now = self.now();
+        *self = Self { last: now + (is_returned - now) * SHARE_OF_ONE, at: Instant::now() };
+    }
+}
+
 /// The inputs that decide how many messages may be held.
 #[derive(Debug, Clone, Copy)]
 struct Capacity {
@@ -318,7 +346,7 @@ struct Capacity {
     release: Option<Duration>,
     /// The mean run time of jobs; `None` before the first has ended.
     run: Option<Duration>,
-    /// The share of messages that go back because of a limit, from 0 to 1.
+    /// The share of messages that go back because of a limit, from 0 to 1; 0 where nothing else can be begun.
     returned_share: f64,
 }
 
@@ -327,9 +355,13 @@ impl Capacity {
     /// than can still be released within the budget. Slow storage makes a worker read less ahead,
     /// but never leaves a slot idle.
     fn most(&self) -> usize {
-        let release = self.release.unwrap_or(ASSUMED_RELEASE);
-        let releasable = releasable(self.budget, release).saturating_sub(self.concurrency);
+        let releasable = self.releasable().saturating_sub(self.concurrency);
         (self.concurrency + self.read_ahead().min(releasable)).min(self.open)
+    }
+
+    /// Returns how many messages a drain can release.
+    fn releasable(&self) -> usize {
+        releasable(self.budget, self.release.unwrap_or(ASSUMED_RELEASE))
     }
 
     /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero
@@ -349,21 +381,19 @@ impl Capacity {
     /// receive each.
     fn room(&self, held: usize) -> usize {
         let room = self.most().saturating_sub(held);
-        if held >= self.concurrency && room < self.batch / 2 {
-            0
-        } else {
-            self.with_returned(room).min(self.batch)
-        }
+        if held >= self.concurrency && room < self.batch / 2 { 0 } else { room.min(self.batch) }
     }
 
-    /// Returns how many messages to receive so that about `room` are left when those over a limit went back: few
-    /// slots would otherwise receive them one by one, and other kinds behind them wait for all these receives.
-    fn with_returned(&self, room: usize) -> usize {
+    /// Returns how many messages to ask for so that about `room` are left when those over a limit went back: few
+    /// slots would otherwise receive them one by one, and other kinds behind them wait for all these receives. A
+    /// drain must be able to release them all. Also how many may wait for a slot, if that is more than `room`: what
+    /// is not over a limit then must not be kept from a worker that is idle.
+    fn asked(&self, room: usize, held: usize) -> (usize, Option<usize>) {
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let all = room as f64 / (1.0 - self.returned_share).max(0.01);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least zero")]
-        let all = all as usize;
-        all.max(room)
+        let all = (all as usize).min(self.batch).min(self.releasable().saturating_sub(held)).max(room);
+        (all, (all > room).then(|| self.most().saturating_sub(self.concurrency)))
     }
 }
 
@@ -470,5 +500,30 @@ mod tests {
         assert_eq!(Capacity { open: 3, ..short }.room(5), 0);
         assert_eq!(capacity(2).room(1), 1);
         assert_eq!(capacity(2).room(2), 0);
+    }
+
+    #[test]
+    fn where_most_go_back_a_batch_is_asked_for_and_as_few_may_wait_as_otherwise() {
+        assert_eq!(capacity(8).asked(8, 0), (8, None));
+        let most = Capacity { returned_share: 0.9375, ..capacity(8) };
+        assert_eq!(most.asked(1, 7), (16, Some(0)));
+        assert_eq!(most.asked(8, 0), (32, Some(0)));
+        let short = Capacity { run: Some(Duration::from_millis(500)), ..most };
+        assert_eq!(short.asked(1, 23), (16, Some(16)), "may be read ahead");
+        let slow = Capacity { release: Some(Duration::from_secs(4)), ..most };
+        assert_eq!(slow.asked(2, 58), (6, Some(0)), "can be released in a drain");
+        assert_eq!(slow.asked(2, 64), (2, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_share_of_those_over_a_limit_is_soon_forgotten() {
+        let mut share = Share { last: 0.0, at: Instant::now() };
+        (0..100).for_each(|_| share.note(1.0));
+        assert!(share.now() > 0.99, "{share:?}");
+        (0..16).for_each(|_| share.note(0.0));
+        assert!(share.now() < 0.4, "by what was not over a limit: {share:?}");
+        (0..100).for_each(|_| share.note(1.0));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(share.now() < 0.04, "by time: {share:?}");
     }
 }

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     /// Guardians with a job in a slot. Any further slot in use belongs to a task that was given up
     /// and still runs.
     pub(super) guarded: AtomicUsize,
+    /// Guardians that wait for a slot.
+    pub(super) waiting: AtomicUsize,
     /// For each part of the queue, one permit for each release that may be under way at once in a
     /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,

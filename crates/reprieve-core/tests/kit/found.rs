@@ -518,3 +518,109 @@ fn a_step_that_blocks_the_thread_of_the_test_for_ever_ends_the_process_with_a_li
     assert_eq!(ended.status.code(), Some(101), "{said}");
     assert!(said.contains("a step has blocked its thread for"), "{said}");
 }
+
+/// Ten steps that each take so long on the thread of the test.
+fn busy(each: Duration) -> Steps<(), u32, ()> {
+    Steps::new(
+        || 0,
+        move |cx, (), at| {
+            Box::pin(async move {
+                sleep_really(each);
+                cx.exists("anything").await?;
+                Ok(if at == 9 { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    )
+}
+
+#[test]
+fn whatever_the_patience_a_job_that_moves_is_not_given_up() {
+    for patience in [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(1), Duration::MAX] {
+        Harness::new(busy(Duration::from_millis(250)))
+            .evicted_at_every_step()
+            .points(1)
+            .patience(patience)
+            .check();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+#[ignore = "stops its process, for the test below"]
+fn a_process_is_stopped_for_a_while() {
+    let stops = format!("sleep 1; kill -STOP {0}; sleep 5; kill -CONT {0}", std::process::id());
+    let mut stopping = std::process::Command::new("sh").args(["-c", &stops]).spawn().unwrap();
+    // Longer than that.
+    Harness::new(busy(Duration::from_millis(400)))
+        .evicted_at_every_step()
+        .points(1)
+        .patience(Duration::from_secs(2))
+        .check();
+    assert!(stopping.wait().unwrap().success());
+}
+
+/// By a debugger, or in a container that is paused.
+#[cfg(unix)]
+#[test]
+fn a_process_that_is_stopped_and_continued_is_not_taken_for_blocked() {
+    let this = std::env::current_exe().unwrap();
+    let stopped = ["found::a_process_is_stopped_for_a_while", "--exact", "--ignored", "--nocapture"];
+    let ended = std::process::Command::new(this).args(stopped).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+/// A step that does not end, or one that begins in the same state again and again.
+type Nowhere = fn(&reprieve_core::JobContext) -> futures_util::future::BoxFuture<'_, Option<Step<u32, ()>>>;
+
+#[test]
+fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
+    let ways: [(&str, Nowhere); 4] = [
+        ("polls", |_| {
+            Box::pin(async {
+                loop {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            })
+        }),
+        ("polls the store", |cx| {
+            Box::pin(async {
+                while !cx.exists("anything").await.ok()? {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                None
+            })
+        }),
+        ("goes on", |_| Box::pin(async { Some(Step::Continue(7)) })),
+        ("waits", |_| Box::pin(async { Some(Step::Wait(7, Duration::from_secs(1))) })),
+    ];
+    for (how, way) in ways {
+        let job: Steps<(), u32, ()> = Steps::new(
+            || 0,
+            move |cx, (), _| Box::pin(async move { way(cx).await.ok_or_else(|| JobError::fatal("it came")) }),
+        );
+        let message = found(Harness::new(job).patience(Duration::from_secs(2))).to_string();
+        assert!(message.contains("it moves and gets nowhere, for 2s of real time"), "{how}: {message}");
+        assert!(message.contains("s of simulated time, await "), "{how}: {message}");
+        assert!(message.contains("it polls for what never comes"), "{how}: {message}");
+    }
+}
+
+#[test]
+#[ignore = "takes long, and prints, for the test below"]
+fn a_job_gets_somewhere_slowly() {
+    Harness::new(busy(Duration::from_millis(400)))
+        .evicted_at_every_step()
+        .points(1)
+        .patience(Duration::from_secs(2))
+        .check();
+}
+
+#[test]
+fn a_run_that_takes_long_prints_how_far_it_is() {
+    let this = std::env::current_exe().unwrap();
+    let slow = ["found::a_job_gets_somewhere_slowly", "--exact", "--ignored", "--nocapture"];
+    let ended = std::process::Command::new(this).args(slow).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert!(said.contains("the job \"steps\" still moves after 2 s of real time in one run: "), "{said}");
+}

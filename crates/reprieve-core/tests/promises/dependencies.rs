@@ -423,3 +423,54 @@ async fn a_kind_that_depends_on_what_the_worker_does_not_have_is_refused() {
         assert!(error.contains(fault), "{fault}: {error}");
     }
 }
+
+/// A job of 100 ms that needs the cache, and does not call it.
+struct Short(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Job for Short {
+    const KIND: &'static str = "short";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        self.0.fetch_add(1, Relaxed);
+        sleep(ms(100)).await;
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_that_waited_for_a_dependency_is_back_soon_after_it_serves_again() {
+    // Half an hour of work for a worker of two slots, and some minutes for one of eight.
+    for (jobs, slots, outage) in [(4_000, 8, secs(60)), (4_000, 8, secs(20)), (2_000, 8, secs(1_800))] {
+        let (store, begun, cache) = (memory::store(), Arc::<AtomicUsize>::default(), Cache::new());
+        let new = vec![NewJob::of::<Short>(&()).unwrap(); jobs];
+        Producer::new(store.clone()).enqueue(new).await.unwrap();
+        let (counted, faults) = Faults::wrap(store.clone());
+        let worker = Worker::builder(counted).settings(Settings { concurrency: slots, ..settings() });
+        // The other kind has nothing to do, so the worker goes on to receive.
+        let worker = worker.job(Short(Arc::clone(&begun))).job(Plain(Arc::default()));
+        let worker = worker.dependency("cache", Arc::clone(&cache) as _);
+        let _worker = start_built(worker.depends::<Short>(Depends::needs(["cache"])));
+        sleep(secs(5)).await;
+        cache.set(false);
+        sleep(outage).await;
+        cache.set(true);
+        let (before, returns) = (begun.load(Relaxed), faults.calls(Op::Release));
+        assert!(returns < 300 * (outage.as_secs() + 10), "{returns} returns in {outage:?}");
+        let served = Instant::now();
+        // Their work, and as long again as the outage was, but five minutes at most.
+        let work = secs(((jobs - before) / (slots * 10)) as u64);
+        let longest = work * 3 / 2 + outage.min(secs(300)) + secs(20);
+        while begun.load(Relaxed) < jobs {
+            sleep(secs(1)).await;
+            let count = begun.load(Relaxed);
+            assert!(served.elapsed() < longest, "{outage:?}: {count} of {jobs} have begun");
+        }
+        println!("away for {outage:?}: {returns} returns, all began within {:?}", served.elapsed());
+    }
+}

@@ -165,3 +165,121 @@ async fn another_kind_is_reached_behind_a_large_backlog_of_a_limited_one_at_a_bo
         assert!(start.elapsed() > secs(u64::from(in_front) / 300 - 2), "{:?}", start.elapsed());
     }
 }
+
+/// A job of either kind that runs for so many milliseconds.
+struct Takes<const LIMITED: bool>(Arc<Mutex<Vec<Instant>>>);
+
+#[async_trait]
+impl<const LIMITED: bool> Job for Takes<LIMITED> {
+    const KIND: &'static str = if LIMITED { "limited" } else { "free" };
+    type Args = u64;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &u64) {}
+
+    async fn step(&self, _: &JobContext, long: &u64, (): ()) -> Result<Step<(), ()>, JobError> {
+        self.0.lock().unwrap().push(Instant::now());
+        sleep(ms(*long)).await;
+        Ok(Step::Done(()))
+    }
+}
+
+/// When jobs of the two kinds began.
+#[derive(Default)]
+struct Begun {
+    limited: Arc<Mutex<Vec<Instant>>>,
+    free: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Begun {
+    /// A worker of so many slots, whose calls to the store take 10 ms.
+    fn start(&self, store: &Store, slots: usize, limits: Limits, has_free: bool) -> (Running, Faults) {
+        let (slow, faults) = Faults::wrap(store.clone());
+        for op in Op::ALL {
+            faults.every_call(op, Fault::Delay(ms(10)));
+        }
+        let worker = Worker::builder(slow).settings(Settings { concurrency: slots, ..settings() });
+        let worker = worker.job(Takes::<true>(Arc::clone(&self.limited))).limits::<Takes<true>>(limits);
+        let worker = if has_free { worker.job(Takes::<false>(Arc::clone(&self.free))) } else { worker };
+        (start_built(worker), faults)
+    }
+}
+
+async fn enqueue<const LIMITED: bool>(store: &Store, count: usize, long: Duration) {
+    let long = u64::try_from(long.as_millis()).unwrap();
+    let jobs = vec![NewJob::of::<Takes<LIMITED>>(&long).unwrap(); count];
+    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+}
+
+/// A worker that receives a batch, because most messages were over a limit, leaves to the others what is not.
+#[tokio::test(start_paused = true)]
+async fn jobs_begin_at_once_at_an_idle_fleet_that_has_just_deferred_a_backlog_of_a_limited_kind() {
+    // While it is being deferred, and when all of it is.
+    for (workers, slots, after) in [(11, 1, secs(120)), (4, 8, secs(60)), (4, 8, secs(1)), (10, 3, secs(3))] {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, 2_000, secs(36_000)).await;
+        let start = |_| begun.start(&store, slots, one_in_fleet(), true);
+        let _fleet: Vec<_> = (0..workers).map(start).collect();
+        sleep(after).await;
+        // The limited job has one of the slots.
+        let free = workers * slots - 1;
+        enqueue::<false>(&store, free, secs(600)).await;
+        let sent = Instant::now();
+        while begun.free.lock().unwrap().len() < free {
+            sleep(ms(100)).await;
+            let count = begun.free.lock().unwrap().len();
+            // The rest of the backlog is in front of them.
+            let longest = if after < secs(10) { secs(10) } else { secs(1) };
+            assert!(
+                sent.elapsed() < longest,
+                "{workers} of {slots}, {after:?}: {count} of {free} have begun"
+            );
+        }
+        println!("{workers} of {slots}, {after:?}: {:?}", sent.elapsed());
+        sleep(ms(100)).await;
+        // More are left to whoever has a slot, and held by nobody.
+        enqueue::<false>(&store, 40, secs(600)).await;
+        sleep(secs(3)).await;
+        let depth = store.queue.depth().await.unwrap();
+        assert_eq!(depth.leased, Some(free as u64 + 1), "{depth:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_has_only_limited_kinds_leaves_their_backlog_where_it_is() {
+    for workers in [1, 5] {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, 2_000, secs(60)).await;
+        let fleet: Vec<_> = (0..workers).map(|_| begun.start(&store, 8, one_in_fleet(), false)).collect();
+        sleep(secs(300)).await;
+        let calls = |op| fleet.iter().map(|(_, faults)| faults.calls(op)).sum::<u64>();
+        let (receives, releases, count) =
+            (calls(Op::Receive), calls(Op::Release), begun.limited.lock().unwrap().len());
+        println!("{workers} workers: {receives} receives and {releases} releases; {count} began");
+        // Each looks about every two seconds.
+        assert!(receives < 200 * workers && releases < 200 * workers, "{receives} and {releases}");
+        assert!(count >= 5, "{count} have begun");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_that_become_free_often_are_taken_as_often() {
+    let (per_worker, in_fleet) = (Some(8), Some(8));
+    for limits in [Limits { per_worker, ..Limits::default() }, Limits { in_fleet, ..Limits::default() }] {
+        // They take about 120 ms each, so a minute in eight places.
+        let (jobs, slots) = (4_000, 16);
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, jobs, ms(100)).await;
+        let (_worker, faults) = begun.start(&store, slots, limits, true);
+        let start = Instant::now();
+        while begun.limited.lock().unwrap().len() < jobs {
+            sleep(secs(1)).await;
+            let count = begun.limited.lock().unwrap().len();
+            assert!(start.elapsed() < secs(130), "{limits:?}: {count} of {jobs} have begun");
+        }
+        let (took, releases) = (start.elapsed(), faults.calls(Op::Release));
+        println!("{jobs} jobs on {slots} slots: {took:?}, {releases} returns");
+        assert!(releases < 300 * took.as_secs(), "{releases} returns");
+    }
+}

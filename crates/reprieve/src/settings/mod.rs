@@ -176,8 +176,10 @@ impl<'a> Reading<'a> {
         let (file, mut faults) = File::read(named.map(|config| Path::new(&config.text)));
         // An empty one is unset.
         let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        let variables = variables.filter_map(|(name, _)| name.into_string().ok());
-        faults.extend(table::unknown_variables(variables));
+        let variables: Vec<_> =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+        faults.extend(table::unreadable_variables(&variables));
+        faults.extend(table::unknown_variables(variables.into_iter().map(|(name, _)| name)));
         Self { texts, file, settings: WorkerSettings::unread(), faults, origins: Vec::new() }
     }
 

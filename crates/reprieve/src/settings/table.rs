@@ -2,6 +2,7 @@
 //! environment variables, the keys of `reprieve.toml`, and `--help`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::LazyLock;
 
 use reprieve_azure::scheduled_events::METADATA_URL;
@@ -440,6 +441,14 @@ pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
         format!("{name}: there is no such setting; did you mean {nearest}?")
     };
     unknown.map(sentence).collect()
+}
+
+/// Returns a sentence for each variable of a setting whose value is no text, also for settings that this program does
+/// not have: the next one that is started has them.
+pub(super) fn unreadable_variables(variables: &[(String, OsString)]) -> Vec<String> {
+    let is_setting = |name: &str| keys().chain([CONFIG.key]).any(|key| variable(key) == name);
+    let unreadable = variables.iter().filter(|(name, value)| is_setting(name) && value.to_str().is_none());
+    unreadable.map(|(name, _)| format!("{name}: its value is not UTF-8; write plain text")).collect()
 }
 
 /// Whether Kubernetes has set the variable among `all`, because a service of the namespace has a name that begins with

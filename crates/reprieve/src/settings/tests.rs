@@ -161,6 +161,23 @@ fn a_misspelt_variable_is_named_with_the_nearest_setting() {
     assert_eq!(unknown(&known), [""; 0]);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_refused_by_every_program() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let bad = || std::ffi::OsString::from_vec(vec![b'd', 0xff]);
+    let variables = [
+        ("REPRIEVE_LOG".to_owned(), bad()),
+        ("REPRIEVE_QUEUE".to_owned(), "jobs".into()),
+        ("HOME".to_owned(), bad()),
+    ];
+    assert_eq!(
+        super::table::unreadable_variables(&variables),
+        ["REPRIEVE_LOG: its value is not UTF-8; write plain text"]
+    );
+}
+
 #[test]
 fn variables_of_a_service_in_kubernetes_are_no_settings() {
     let of_service = [

@@ -434,7 +434,10 @@ impl Guardian {
     ) -> DeliveryReport {
         let (kind, has_run) = (Arc::clone(&assignment.kind), assignment.steps() > 0);
         // Few have run; of the others there may be any number.
-        let delay = if has_run { needed.wait() } else { self.delay_among(&kind).max(needed.wait()) };
+        let delay = match needed.wait() {
+            wait if has_run => wait,
+            wait => self.delay_among(&kind, needed.longest_wait()).max(wait),
+        };
         let (job, dependency) = (assignment.job(), needed.name());
         tracing::debug!(%job, kind = kind.name, dependency, ?delay, "what the job needs is away; deferring it");
         let why = format!("{dependency}, which the job needs, was away");
@@ -448,7 +451,7 @@ impl Guardian {
         place: &'static str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind);
+        let delay = self.delay_among(&kind, LEASE_MAX);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
     }
@@ -460,7 +463,7 @@ impl Guardian {
         why: &str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind);
+        let delay = self.delay_among(&kind, LEASE_MAX);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, why, "there is no room for the job; deferring it");
         self.defer(assignment, why, delay).await
     }
@@ -482,10 +485,18 @@ impl Guardian {
         DeliveryReport { over_limit, ..report }
     }
 
-    /// Returns for how long one more message of the kind is deferred.
-    fn delay_among(&self, kind: &Kind) -> Duration {
+    /// Returns for how long one more message of the kind is deferred, at most for `longest`.
+    fn delay_among(&self, kind: &Kind, longest: Duration) -> Duration {
         let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
-        kind.backlog.deferral(kind.seen_again(), others.count() + 1)
+        kind.deferral(others.count() + 1, longest)
+    }
+
+    /// Returns the message of a job that was only received because it could have been over a limit: it is not,
+    /// and no slot is free. Other workers may run it at once.
+    pub(super) async fn release_without_slot(self: Box<Self>, assignment: Box<Assignment>) -> DeliveryReport {
+        let (outcome, why) = (Outcome::Unstarted, "no slot of the worker was free");
+        let report = self.release(assignment, outcome, EndKind::Deferred, why, Duration::ZERO).await;
+        DeliveryReport { no_slot: true, ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.

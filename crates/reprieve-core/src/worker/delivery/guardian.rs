@@ -5,13 +5,13 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
@@ -54,11 +54,24 @@ const REPLACE_PAUSE: Duration = Duration::from_millis(500);
 pub(in crate::worker) struct Guardian {
     pub(super) shared: Arc<Shared>,
     registry: Arc<Registry>,
+    batch: Batch,
     pub(super) lease: Lease,
     pub(super) drain: watch::Receiver<Option<Deadline>>,
     rules: watch::Receiver<Rules>,
     /// The value of the rules' check counter that this guardian has seen last.
     checked: u64,
+}
+
+/// What is the same for all messages of one receive.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct Batch {
+    /// When the call began.
+    pub(in crate::worker) since: Instant,
+    /// The length of the leases.
+    pub(in crate::worker) lease: Duration,
+    /// How many messages may wait for a slot, if more were asked for than that, because most were expected to be
+    /// over a limit; else `None`.
+    pub(in crate::worker) ahead: Option<usize>,
 }
 
 /// Why a wait ended.
@@ -89,6 +102,23 @@ impl Drop for Guarded {
     }
 }
 
+/// Counts a guardian that waits for a slot, until dropped.
+struct WaitsForSlot<'a>(&'a AtomicUsize);
+
+impl<'a> WaitsForSlot<'a> {
+    /// `None` if as many wait as may.
+    fn new(waiting: &'a AtomicUsize, most: Option<usize>) -> Option<Self> {
+        let more = |count| most.is_none_or(|most| count < most).then_some(count + 1);
+        waiting.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Self(waiting))
+    }
+}
+
+impl Drop for WaitsForSlot<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// The envelope of a message with a job.
 fn envelope(read: &Result<Box<Assignment>, Unusable>) -> Option<&Envelope> {
     match read {
@@ -99,17 +129,16 @@ fn envelope(read: &Result<Box<Assignment>, Unusable>) -> Option<&Envelope> {
 }
 
 impl Guardian {
-    /// Creates the guardian of `delivery`, which was received by a call begun at `since` with a
-    /// lease of `length`. Boxed, because each of its ends moves it.
+    /// Creates the guardian of `delivery`, which was received in `batch`. Boxed, because each of its ends moves
+    /// it.
     pub(in crate::worker) fn new(
         shared: Arc<Shared>,
         registry: Arc<Registry>,
         delivery: Delivery,
-        since: Instant,
-        length: Duration,
+        batch: Batch,
         mut drain: watch::Receiver<Option<Deadline>>,
     ) -> Box<Self> {
-        let lease = Lease::new(delivery, length, since);
+        let lease = Lease::new(delivery, batch.lease, batch.since);
         let mut rules = shared.rules.subscribe();
         let checked = rules.get().checks;
         if rules.get().is_too_short(lease.ends()) {
@@ -120,7 +149,7 @@ impl Guardian {
             // It was received while a drain was under way, so it is released at once.
             drain.mark_changed();
         }
-        Box::new(Self { shared, registry, lease, drain, rules, checked })
+        Box::new(Self { shared, registry, batch, lease, drain, rules, checked })
     }
 
     /// Guards the delivery until it is settled. Rare ways are boxed, so that a held delivery
@@ -238,16 +267,24 @@ impl Guardian {
         if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
+        let fleet = assignment.kind.fleet.clone().filter(|_| !is_cancelled);
+        if fleet.as_ref().is_some_and(|slots| slots.is_closed()) {
+            drop(place);
+            return Box::pin(self.defer_over_limit(assignment, "in the fleet")).await;
+        }
         let slot = match self.take_slot().await {
-            Waited::Done(Ok(slot)) => slot,
+            Waited::Done(Some(slot)) => slot,
+            Waited::Done(None) => {
+                drop(place);
+                return Box::pin(self.release_without_slot(assignment)).await;
+            }
             Waited::Lost => return self.lost(&assignment),
-            // The semaphore is never closed.
-            Waited::Done(Err(_)) | Waited::Time | Waited::Drain => {
+            Waited::Time | Waited::Drain => {
                 return Box::pin(self.release_interrupted(assignment, Outcome::Unstarted)).await;
             }
         };
         let mut in_fleet = None;
-        if let Some(slots) = assignment.kind.fleet.clone().filter(|_| !is_cancelled) {
+        if let Some(slots) = fleet {
             match Box::pin(self.take_in_fleet(&slots)).await {
                 Waited::Done(Some(taken)) => in_fleet = Some(taken),
                 Waited::Done(None) => {
@@ -276,6 +313,7 @@ impl Guardian {
         let mut task = self.start(&mut assignment, is_cancelled, (slot, place, in_fleet));
         let waited = self.watch(&assignment, &mut task, in_fleet_watch).await;
         drop(guarded);
+        kind.ends.note();
         let ran = began.elapsed();
         let report = match waited {
             Waited::Done(ended) => {
@@ -309,18 +347,23 @@ impl Guardian {
         report
     }
 
-    /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker.
-    async fn take_slot(&mut self) -> Waited<Result<OwnedSemaphorePermit, AcquireError>> {
+    /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker, and
+    /// at once one that must not wait (`None`).
+    async fn take_slot(&mut self) -> Waited<Option<OwnedSemaphorePermit>> {
         let slots = Arc::clone(&self.shared.slots);
         // Nothing is begun in a drain.
         if !self.drain.has_changed()
             && !self.rules.has_changed()
             && let Ok(slot) = Arc::clone(&slots).try_acquire_owned()
         {
-            return Waited::Done(Ok(slot));
+            return Waited::Done(Some(slot));
         }
-        let first_renewal = self.lease.renew_at;
-        let mut slot = std::pin::pin!(slots.acquire_owned());
+        let (shared, first_renewal) = (Arc::clone(&self.shared), self.lease.renew_at);
+        let Some(_waits) = WaitsForSlot::new(&shared.waiting, self.batch.ahead) else {
+            return Waited::Done(None);
+        };
+        // The semaphore is never closed.
+        let mut slot = std::pin::pin!(slots.acquire_owned().map(Result::ok));
         self.wait(&mut slot, Some(first_renewal)).await
     }
 

@@ -23,6 +23,6 @@ mod resume;
 mod save;
 
 pub(super) use assignment::Registry;
-pub(super) use guardian::Guardian;
+pub(super) use guardian::{Batch, Guardian};
 pub use outcome::Outcome;
 pub(super) use outcome::{DeliveryReport, GivenUp};

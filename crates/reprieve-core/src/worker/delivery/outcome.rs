@@ -126,6 +126,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) too_long: bool,
     /// The message went back because of a limit of its kind.
     pub(in crate::worker) over_limit: bool,
+    /// The message went back because no slot was free, and nothing was over a limit.
+    pub(in crate::worker) no_slot: bool,
     /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
@@ -175,6 +177,7 @@ impl DeliveryReport {
             work_at_stake: Duration::ZERO,
             too_long: false,
             over_limit: false,
+            no_slot: false,
             epilogue: None,
         }
     }
