@@ -168,6 +168,7 @@ impl Dispatcher {
             LoopEvent::Tick => {
                 self.receiver.count_slow_jobs();
                 self.stalls.look(&self.shared);
+                self.shared.ask_who_else_works();
                 self.publish();
                 if self.deliveries.held() > 0 {
                     self.shared.ask_for_cancels();

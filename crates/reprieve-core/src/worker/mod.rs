@@ -10,6 +10,7 @@
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
 //! | `drain` | one drain from its order to its report |
+//! | `elsewhere` | which kinds of job another machine could begin, while an event is announced here |
 //! | `escalation` | which jobs move to a queue that calmer machines serve |
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
@@ -30,6 +31,7 @@ mod delivery;
 mod depends;
 mod dispatcher;
 mod drain;
+mod elsewhere;
 mod escalation;
 mod fleet_slots;
 mod interruptions;

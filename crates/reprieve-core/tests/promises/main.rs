@@ -19,6 +19,7 @@ mod exact;
 mod failures;
 mod files;
 mod foreign;
+mod foretold;
 mod going_back;
 mod leases;
 mod limits;
