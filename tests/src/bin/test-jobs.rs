@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 fn main() -> ExitCode {
     reprieve::run(|worker| {
         let worker = worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer);
-        let worker = worker.job(Bulky).job(Attacher).job(Copier);
+        let worker = worker.job(Bulky).job(Attacher).job(Copier).job(Hungry);
         match std::env::var_os("TEST_BLOCKS_CONTROL") {
             Some(path) => worker.dependency("blocker", Arc::new(Blocker(path.into()))),
             None => worker,
@@ -137,6 +137,37 @@ impl Job for Spin {
             std::hint::spin_loop();
         }
         Ok(Step::Continue(at + 1))
+    }
+}
+
+/// Takes memory in the course of half of its time, and keeps it for the rest. Returns its delivery.
+struct Hungry;
+
+#[derive(Deserialize)]
+struct HungryArgs {
+    mib: usize,
+    lasts_ms: u64,
+}
+
+#[async_trait]
+impl Job for Hungry {
+    const KIND: &'static str = "hungry";
+    type Args = HungryArgs;
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, _: &HungryArgs) {}
+
+    async fn step(&self, cx: &JobContext, args: &HungryArgs, (): ()) -> Result<Step<(), u32>, JobError> {
+        let mut taken = Vec::new();
+        for number in 0..args.mib {
+            // Not zero, so that the kernel must give the pages.
+            taken.push(vec![u8::try_from(number % 200).unwrap_or(0) + 1; 1 << 20]);
+            sleep(Duration::from_millis(args.lasts_ms / 2 / args.mib as u64)).await;
+        }
+        sleep(Duration::from_millis(args.lasts_ms / 2)).await;
+        drop(std::hint::black_box(taken));
+        Ok(Step::Done(cx.delivery()))
     }
 }
 

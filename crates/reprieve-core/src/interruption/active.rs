@@ -72,6 +72,8 @@ pub(crate) struct Throttle {
     pub(crate) paused: bool,
     /// Only jobs shorter than this are started.
     pub(crate) below: Option<Duration>,
+    /// When this machine's work ends: a longer job had better begin elsewhere.
+    pub(crate) ends_at: Option<Instant>,
     /// Every lease must last at least this long.
     pub(crate) outlast: Option<Duration>,
 }
@@ -277,6 +279,7 @@ impl Orders {
 impl Throttle {
     fn tighten(&mut self, plan: &Plan) {
         self.outlast = self.outlast.max(plan.outlast);
+        self.ends_at = self.ends_at.into_iter().chain(plan.ends_at).min();
         match plan.work {
             Work::Paused => self.paused = true,
             Work::Below(limit) => self.below = Some(self.below.map_or(limit, |below| below.min(limit))),

@@ -90,6 +90,9 @@ pub struct Plan {
     pub ready: bool,
     /// Advise the operator to redeploy this machine early.
     pub redeploy_early: bool,
+    /// When this machine's work ends, although it goes on until then. A job that takes longer had better begin on
+    /// another machine.
+    pub ends_at: Option<Instant>,
     /// When the plan may change, if nothing else happens.
     pub look_again: Option<Instant>,
 }
@@ -101,6 +104,7 @@ impl Plan {
         outlast: None,
         ready: false,
         redeploy_early: false,
+        ends_at: None,
         look_again: None,
     };
 
@@ -114,7 +118,7 @@ impl Plan {
 /// | `Preempt`, `Signal`, `Manual` | drain now |
 /// | `Terminate`, `Reboot`, `Redeploy`, Started | drain now |
 /// | `Terminate` | receive nothing more; jobs done in time continue, release the others; ready when drained |
-/// | `Reboot`, `Redeploy` by the platform | save now, continue, drain to end before `NotBefore`; ready when drained |
+/// | `Reboot`, `Redeploy` by the platform | save now, continue, leave longer jobs to others, drain to end before `NotBefore`; ready when drained |
 /// | `Reboot`, `Redeploy` by a user | drain now; ready when drained |
 /// | `Redeploy` over an hour ahead | save now, advise to redeploy early; if set and ours to approve, drain now |
 /// | `Freeze` known to be short | extend leases past it; ready when they are |
@@ -185,7 +189,13 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     if drains_early && (predicted || own.draining) {
         return drain;
     }
-    Plan { checkpoint: true, redeploy_early: predicted, look_again: Some(at), ..Plan::NOTHING }
+    Plan {
+        checkpoint: true,
+        redeploy_early: predicted,
+        ends_at: Some(at),
+        look_again: Some(at),
+        ..Plan::NOTHING
+    }
 }
 
 /// Whether the platform moves this VM because its host is predicted to fail. The type of such an event is
@@ -203,7 +213,7 @@ fn unknown(notice: &Notice, phase: Phase, own: &Own) -> Plan {
         (Phase::Started, _) => Plan::DRAIN,
         (Phase::Scheduled, None) => advised,
         (Phase::Scheduled, Some(_)) => match drain_at(notice, own) {
-            Some(at) => Plan { look_again: Some(at), ..advised },
+            Some(at) => Plan { ends_at: Some(at), look_again: Some(at), ..advised },
             None => Plan::DRAIN,
         },
     }

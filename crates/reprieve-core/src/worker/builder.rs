@@ -12,6 +12,7 @@ use super::cancels::Cancels;
 use super::delivery::Registry;
 use super::depends::Depends;
 use super::dispatcher::Dispatcher;
+use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
 use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
@@ -453,6 +454,7 @@ impl WorkerBuilder {
             states: self.states,
             dependencies: handles.into(),
             computing: Arc::new(Semaphore::new(cores())),
+            elsewhere: Elsewhere::default(),
             pressure: Pressure::default(),
             rules: watch::Sender::default(),
             store: Arc::new(self.store),

@@ -176,6 +176,7 @@ impl Dispatcher {
                 self.receiver.count_slow_jobs();
                 self.stalls.look(&self.shared);
                 self.look_for_stuck_slots();
+                self.shared.ask_who_else_works();
                 self.publish();
                 if self.deliveries.held() > 0 {
                     self.shared.ask_for_cancels();

@@ -11,6 +11,7 @@
 //! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
 //! | `claims` | the right to have a machine replaced, of which the fleet has few |
 //! | `drain` | one drain from its order to its report |
+//! | `elsewhere` | which kinds of job another machine could begin, while an event is announced here |
 //! | `escalation` | which jobs move to a queue that calmer machines serve |
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
@@ -34,6 +35,7 @@ mod delivery;
 mod depends;
 mod dispatcher;
 mod drain;
+mod elsewhere;
 mod escalation;
 mod fleet_slots;
 mod interruptions;

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::cancels::Cancels;
+use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::kind::Kind;
@@ -79,6 +80,8 @@ pub(super) struct Shared {
     pub(super) dependencies: Arc<[DependencyHandle]>,
     /// One permit for each closure of a job that may compute at once: the number of cores.
     pub(super) computing: Arc<Semaphore>,
+    /// What others could begin.
+    pub(super) elsewhere: Elsewhere,
     /// The machine's state.
     pub(super) pressure: Pressure,
     /// The current rules for running jobs and held leases.
@@ -120,6 +123,19 @@ impl Shared {
                 if let Some(jobs) = shared.cancels.ask(&shared.store).await {
                     shared.running.cancel(&jobs);
                 }
+            }));
+        }
+    }
+
+    /// Asks the roster who else works, in the background, while an event that could end this machine's work is
+    /// announced. Called once a second.
+    pub(super) fn ask_who_else_works(self: &Arc<Self>) {
+        let throttle = self.rules.get().throttle;
+        let matters = throttle.below.is_some() || throttle.ends_at.is_some();
+        if matters && self.elsewhere.begin_to_ask(&*self.store.roster) {
+            let shared = Arc::clone(self);
+            tokio::spawn(in_process(async move {
+                shared.elsewhere.ask(&*shared.store.roster, &shared.worker).await;
             }));
         }
     }

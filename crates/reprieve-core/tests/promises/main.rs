@@ -20,6 +20,7 @@ mod exact;
 mod failures;
 mod files;
 mod foreign;
+mod foretold;
 mod going_back;
 mod leases;
 mod limits;

@@ -74,7 +74,7 @@ fn clock(behind_ms: i64) -> String {
 }
 
 /// The name of a VM, or the end of a worker's id.
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     const WORKER_CHARS: usize = 32;
     let skipped = if name.len() == WORKER_CHARS { WORKER_CHARS - 8 } else { 0 };
     plain(&name.chars().skip(skipped).collect::<String>())

@@ -2,6 +2,7 @@
 
 mod machines;
 mod page;
+mod timeline;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use reprieve_core::envelope::Envelope;
 use reprieve_core::record::{self, Record};
 use serde::Serialize;
 
+use self::timeline::Timeline;
 use super::{EXIT_CODES, block_on, log_warnings};
 use crate::out::Out;
 
@@ -62,6 +64,9 @@ struct Status {
     at_unix_ms: i64,
     queue: Depth,
     workers: Vec<WorkerReport>,
+    /// What is announced for each VM.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    timelines: Vec<Timeline>,
     /// The last ones, the newest first.
     drains: Vec<Drained>,
     /// The oldest ones.
@@ -173,15 +178,23 @@ impl Status {
         }
         let moved = if with_moved && queue.total > 0 { Moved::all(client).await? } else { Vec::new() };
         let report_every = report_every(&*store.roster);
-        Ok(Self {
+        let status = Self {
             at_unix_ms: clock::unix_millis(),
             queue,
             workers,
+            timelines: Vec::new(),
             drains,
             dead_letters,
             moved,
             report_every,
-        })
+        };
+        Ok(Self { timelines: status.timelines(), ..status })
+    }
+
+    /// Returns what the workers report of the events of their VMs.
+    fn timelines(&self) -> Vec<Timeline> {
+        let (now, silent_after) = (self.at_unix_ms, page::silent_after(self.report_every));
+        timeline::timelines(&self.workers, now, |report| page::is_silent(report, now, silent_after))
     }
 }
 

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use reprieve::dependency::{BreakerState, DependencyReport};
-use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
+use reprieve::ports::{DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
-use super::machines::{machines, pressure, shown};
+use super::machines::{machines, pressure, short as machine_name, shown};
+use super::timeline::{Foretold, Timeline};
 use super::{Dead, Drained, Moved, Status};
 use crate::format::{bytes, duration, plain, table};
 
@@ -17,7 +18,7 @@ const REPORTS_MISSED_MAX: u32 = 3;
 /// The whole status. Empty tables are left out.
 pub(super) fn page(status: &Status) -> String {
     let now = status.at_unix_ms;
-    let silent_after = (status.report_every * REPORTS_MISSED_MAX).as_millis();
+    let silent_after = silent_after(status.report_every);
     let mut page = depth(status);
     page.push_str(&age_of_reports(status, silent_after));
     if status.workers.is_empty() {
@@ -26,9 +27,9 @@ pub(super) fn page(status: &Status) -> String {
         let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now, silent_after)).collect();
         section(&mut page, &table(["WORKER", "VM", "STAGE", "HELD", "DONE", "REPORTED"], &rows));
     }
-    let rows: Vec<_> = active(status).map(|(report, one)| notice(report, one, now)).collect();
+    let rows: Vec<_> = status.timelines.iter().flat_map(|vm| timeline(vm, now)).collect();
     if !rows.is_empty() {
-        section(&mut page, &table(["NOTICE", "VM", "WORKER", "BEGINS", "WORKER IS", "APPROVED"], &rows));
+        section(&mut page, &table(["VM", "EVENT", "BEGINS", "MEANS", "WORKERS ARE", "APPROVED"], &rows));
     }
     let machines = machines(&status.workers);
     let rows = pressure(&machines, now, ago);
@@ -90,6 +91,11 @@ pub(super) fn page(status: &Status) -> String {
         }
     }
     page
+}
+
+/// The age of a report in milliseconds after which its worker is silent.
+pub(super) fn silent_after(report_every: Duration) -> u128 {
+    (report_every * REPORTS_MISSED_MAX).as_millis()
 }
 
 fn section(page: &mut String, table: &str) {
@@ -235,25 +241,27 @@ fn limits_of(kind: &LimitedKind) -> String {
     limits.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The active notices.
-fn active(status: &Status) -> impl Iterator<Item = (&WorkerReport, &ActiveNotice)> {
-    status.workers.iter().flat_map(|report| report.notices.iter().map(move |notice| (report, notice)))
-}
-
-fn notice(report: &WorkerReport, notice: &ActiveNotice, now: i64) -> [String; 6] {
-    let begins = match notice.not_before_unix_ms {
-        _ if notice.started => "has begun".to_owned(),
-        None => "at any moment".to_owned(),
-        Some(at) => in_time(at.saturating_sub(now)),
+/// The events of a VM, in the order of their times.
+fn timeline(vm: &Timeline, now: i64) -> Vec<[String; 6]> {
+    let row = |event: &Foretold| {
+        let begins = match event.not_before_unix_ms {
+            _ if event.has_begun => "has begun".to_owned(),
+            None => "at any moment".to_owned(),
+            Some(at) => in_time(at.saturating_sub(now)),
+        };
+        let all: usize = event.workers.values().sum();
+        let doing = event.workers.iter().map(|(doing, count)| {
+            if event.workers.len() == 1 { plain(doing) } else { format!("{} ({count})", plain(doing)) }
+        });
+        let approved = match event.approved {
+            0 => "no".to_owned(),
+            count if count == all => "yes".to_owned(),
+            count => format!("by {count} of {all}"),
+        };
+        let (vm, doing) = (machine_name(&vm.vm), doing.collect::<Vec<_>>().join(", "));
+        [vm, plain(&event.kind), begins, event.meaning.clone(), doing, approved]
     };
-    [
-        plain(&notice.kind),
-        if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
-        short(report.worker.as_str()),
-        begins,
-        plain(&notice.doing),
-        if notice.approved { "yes" } else { "no" }.to_owned(),
-    ]
+    vm.events.iter().map(row).collect()
 }
 
 /// The jobs that workers hold, each with its last delivery: the report of a dead worker still lists
@@ -266,7 +274,7 @@ fn held(status: &Status) -> impl Iterator<Item = (&WorkerReport, &InFlight)> {
     })
 }
 
-fn is_silent(report: &WorkerReport, now: i64, silent_after: u128) -> bool {
+pub(super) fn is_silent(report: &WorkerReport, now: i64, silent_after: u128) -> bool {
     u128::try_from(now.saturating_sub(report.at_unix_ms)).is_ok_and(|age| age > silent_after)
 }
 
@@ -397,7 +405,7 @@ fn whole_seconds(ms: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reprieve::ports::Depth;
+    use reprieve::ports::{ActiveNotice, Depth};
     use reprieve::worker::DrainReport;
     use reprieve::{JobId, WorkerId};
 
@@ -461,7 +469,7 @@ mod tests {
             held("order-2", "evil\u{1b}[2J", 5, 0),
             held("order-3", "count-to", 0, 0),
         ];
-        Status {
+        let status = Status {
             at_unix_ms: NOW,
             queue: Depth { total: 12, ready: Some(9), leased: Some(3), delayed: None, poisoned: Some(1) },
             workers: vec![
@@ -475,9 +483,11 @@ mod tests {
                 kind: Some("coutn-to".to_owned()),
                 reason: Some("this worker knows no job of kind \"coutn-to\"".to_owned()),
             }],
+            timelines: Vec::new(),
             moved: ["order-1", "order-7"].map(moved).into(),
             report_every: Duration::from_secs(10),
-        }
+        };
+        Status { timelines: status.timelines(), ..status }
     }
 
     fn limited(deferred: u64, in_fleet: Option<u32>) -> LimitedKind {
@@ -589,6 +599,7 @@ mod tests {
         let empty = Status {
             queue: Depth::default(),
             workers: Vec::new(),
+            timelines: Vec::new(),
             drains: Vec::new(),
             dead_letters: Vec::new(),
             moved: Vec::new(),

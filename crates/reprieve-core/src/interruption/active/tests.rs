@@ -72,7 +72,8 @@ async fn the_hardest_plan_wins_and_none_is_forgotten() {
     let orders = notices.review(&state(false), &policy);
     assert_eq!(drains(&orders), ["preempt"]);
     assert_eq!(orders.drain[0].1.hard(), Instant::now() + secs(5));
-    let expected = Throttle { paused: true, below: Some(secs(60)), outlast: Some(secs(125)) };
+    let ends_at = Some(Instant::now() + secs(885));
+    let expected = Throttle { paused: true, below: Some(secs(60)), ends_at, outlast: Some(secs(125)) };
     assert_eq!(orders.throttle, expected);
     assert_eq!(orders.look_again, Some(Instant::now() + secs(600)));
 

@@ -125,7 +125,12 @@ async fn a_termination_leaves_jobs_that_will_be_done_in_time_and_is_ready_when_d
 async fn a_restart_by_the_platform_is_drained_for_in_time_with_progress_saved_at_once() {
     for kind in [NoticeKind::Reboot, NoticeKind::Redeploy] {
         let case = Case::scheduled(kind.clone(), 900);
-        let going_on = Plan { checkpoint: true, look_again: Some(case.at(885)), ..Plan::NOTHING };
+        let going_on = Plan {
+            checkpoint: true,
+            ends_at: Some(case.at(885)),
+            look_again: Some(case.at(885)),
+            ..Plan::NOTHING
+        };
         assert_eq!(case.plan(), going_on);
         assert_eq!(case.after(884).plan(), going_on);
         assert_eq!(Case::scheduled(kind.clone(), 900).after(885).now(), Plan::DRAIN);
@@ -250,7 +255,12 @@ async fn an_advice_saves_and_lets_short_jobs_only_begin_for_ten_minutes() {
 async fn an_unknown_type_drains_to_end_before_its_time_and_is_never_approved() {
     let kind = || NoticeKind::Other("Surprise".to_owned());
     let case = || Case::scheduled(kind(), 900);
-    let saved = Plan { checkpoint: true, look_again: Some(case().at(885)), ..Plan::NOTHING };
+    let saved = Plan {
+        checkpoint: true,
+        ends_at: Some(case().at(885)),
+        look_again: Some(case().at(885)),
+        ..Plan::NOTHING
+    };
     assert_eq!(case().plan(), saved);
     assert_eq!(case().after(885).now(), Plan::DRAIN);
     assert_eq!(Case::scheduled(kind(), 900).after(895).drained().now(), Plan::DRAIN, "not ready");

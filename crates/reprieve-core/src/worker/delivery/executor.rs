@@ -419,28 +419,30 @@ impl Execution {
         self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner).update(remaining, Instant::now());
     }
 
-    /// Reports whether the job may be begun here. If only short jobs may begin, fails for a longer
-    /// one and for one of unknown length.
+    /// Reports whether the job may be begun here. Before an event it had better end, or begin on another machine if
+    /// there is one for which none is announced. While only short jobs may begin, the latter also holds for one of
+    /// unknown length.
     ///
     /// # Errors
     /// [`RunOutcome::TooLong`].
     pub(super) fn fits(&self) -> Result<(), RunOutcome> {
-        let Some(limit) = self.rules.get().throttle.below else { return Ok(()) };
+        let throttle = self.rules.get().throttle;
+        let left = throttle.ends_at.map(|ends| ends.saturating_duration_since(Instant::now()));
+        let Some(limit) = throttle.below.into_iter().chain(left).min() else { return Ok(()) };
+        if !self.shared.elsewhere.serves(self.kind.name) {
+            return Ok(());
+        }
         let expected = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
         // A whole run of its kind is an upper bound for the rest of this one.
         match expected.or_else(|| self.kind.runs.p95()) {
             Some(length) if length <= limit => Ok(()),
-            Some(length) => {
-                let reason = format!(
-                    "the job is expected to take {length:.0?}, and this VM may be evicted within {limit:.0?}"
-                );
-                Err(RunOutcome::TooLong(reason))
-            }
-            None => {
-                let reason =
-                    format!("the job's duration is unknown, and this VM may be evicted within {limit:.0?}");
-                Err(RunOutcome::TooLong(reason))
-            }
+            Some(length) => Err(RunOutcome::TooLong(format!(
+                "the job is expected to take {length:.0?}, and this VM's work may end within {limit:.0?}"
+            ))),
+            None if throttle.below.is_none() => Ok(()),
+            None => Err(RunOutcome::TooLong(format!(
+                "the job's duration is unknown, and this VM may be evicted within {limit:.0?}"
+            ))),
         }
     }
 

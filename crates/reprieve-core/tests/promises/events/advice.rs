@@ -11,6 +11,7 @@ async fn an_advice_saves_and_takes_only_jobs_that_are_known_to_be_short_until_te
     let running = enqueue(&store, &[Plan::new(100, 1000)]).await.remove(0);
     let settings = Settings { concurrency: 2, ..saving_never() };
     let worker = start_with(&store, &job, settings, ManualNotices::answered());
+    show_calm_worker(&store);
     sleep(secs(5)).await;
     let noticed = Instant::now();
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
@@ -32,6 +33,7 @@ async fn short_jobs_are_done_under_an_advice_and_another_worker_takes_the_long_o
     let short: Vec<_> = (0..20).map(|_| Plan::new(1, 10)).collect();
     enqueue(&store, &short).await;
     let worker = start(&store, &job);
+    show_calm_worker(&store);
     emptied(&store, secs(30)).await;
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
     enqueue(&store, &short).await;
@@ -42,6 +44,8 @@ async fn short_jobs_are_done_under_an_advice_and_another_worker_takes_the_long_o
     enqueue(&store, &[Plan::new(100, 1000); 8]).await;
     emptied(&store, secs(300)).await;
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
+    // The worker asks the roster within a second.
+    sleep(secs(2)).await;
     enqueue(&store, &[Plan::new(100, 1000); 8]).await;
     sleep(secs(60)).await;
     assert_eq!(total(&store).await, 8, "this machine may be gone before the jobs finish");

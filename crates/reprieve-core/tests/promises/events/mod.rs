@@ -15,10 +15,11 @@ use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::interruption::Stage;
 use reprieve_core::interruption::{Approve, Policy, PredictedFailure};
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
-use reprieve_core::ports::{Ending, Store};
+use reprieve_core::ports::{Ending, Store, WorkerReport};
 use reprieve_core::worker::{Settings, Worker, stopping};
 use reprieve_core::{
     Initiator, Job, JobContext, JobError, NewJob, Notice, NoticeId, NoticeKind, Phase, Producer, Step,
+    WorkerId,
 };
 use tokio::time::{Instant, sleep};
 
@@ -52,6 +53,24 @@ async fn redone_after_a_kill(worker: Running, store: &Store, job: &Steps) -> usi
     let _another = start(store, job);
     emptied(store, secs(300)).await;
     job.trace.redone()
+}
+
+/// Shows a worker of another machine in the roster, which has no event and receives nothing.
+fn show_calm_worker(store: &Store) {
+    let roster = Arc::clone(&store.roster);
+    tokio::spawn(async move {
+        loop {
+            let report = WorkerReport {
+                kinds: vec![Steps::KIND.to_owned()],
+                vm: "calm".to_owned(),
+                stage: "start".to_owned(),
+                at_unix_ms: reprieve_core::clock::unix_millis(),
+                ..WorkerReport::new(WorkerId::new("calm".to_owned()))
+            };
+            roster.publish(&report).await.unwrap();
+            sleep(secs(10)).await;
+        }
+    });
 }
 
 async fn is_saved(store: &Store, job: &reprieve_core::JobId) -> bool {

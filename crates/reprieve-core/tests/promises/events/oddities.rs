@@ -219,7 +219,10 @@ async fn a_job_that_is_left_to_others_is_not_blamed() {
     let job = Steps::default();
     let worker = start(&store, &job);
     worker.started().await;
+    show_calm_worker(&store);
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
+    // The worker asks the roster within a second.
+    sleep(secs(2)).await;
     let ids = enqueue(&store, &[Plan::new(60, 1000)]).await;
     sleep(secs(300)).await;
     assert!(faults.calls(Op::Release) >= 20, "the job is still checked now and then");
