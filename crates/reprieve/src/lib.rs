@@ -53,6 +53,7 @@ mod duration;
 mod exit;
 mod health;
 mod logging;
+mod machine;
 mod queues;
 mod secondary;
 mod settings;

@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
             "retry",
         ],
         &["ports"],
-        &["envelope", "record"],
+        &["envelope", "ledger", "record"],
         // Decisions without I/O.
         &["interruption"],
         // What a team implements and uses.

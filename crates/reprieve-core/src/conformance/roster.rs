@@ -44,6 +44,8 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         steps: 7,
         since_unix_ms: -1,
         stalled_since_unix_ms: Some(7),
+        began_unix_ms: Some(-1),
+        kept_ms: u64::MAX,
         escalated: Some("it was interrupted".to_owned()),
     };
     let drain =

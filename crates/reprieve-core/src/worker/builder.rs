@@ -8,6 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::bookkeeper::Bookkeeper;
+use super::books::{Books, Describing, Notes};
 use super::cancels::Cancels;
 use super::delivery::Registry;
 use super::depends::Depends;
@@ -28,6 +30,7 @@ use crate::dependency::{Dependency, DependencyHandle, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
+use crate::ledger::Machine;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::process::in_process;
 use crate::report::Stopped;
@@ -85,6 +88,8 @@ pub struct Worker {
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
     monitor: Monitor,
     reporter: Reporter,
+    notes: Notes,
+    machine: Describing,
 }
 
 impl Worker {
@@ -103,6 +108,7 @@ impl Worker {
             id: WorkerId::unique(),
             vm: String::new(),
             boot: String::new(),
+            machine: None,
             queue: String::new(),
             jobs: None,
             telemetry: Arc::default(),
@@ -125,6 +131,9 @@ impl Worker {
     pub async fn run(self, stopping: Stopping) -> Stopped {
         let keep = |(handle, it)| AbortOnDropHandle::new(tokio::spawn(in_process(keep(handle, it))));
         let _keepers: Vec<_> = self.dependencies.into_iter().map(keep).collect();
+        let books =
+            Bookkeeper::new(Arc::clone(&self.shared), self.reporter.queue(), self.notes, self.machine);
+        let _bookkeeper = AbortOnDropHandle::new(tokio::spawn(in_process(books.run())));
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
@@ -143,6 +152,7 @@ pub struct WorkerBuilder {
     id: WorkerId,
     vm: String,
     boot: String,
+    machine: Option<Describing>,
     queue: String,
     jobs: Option<Handle>,
     telemetry: Arc<Telemetry>,
@@ -328,6 +338,14 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets the description of this machine for the ledger, as soon as it is known; the worker does not wait for it.
+    /// Default: its [name](Self::vm) only.
+    #[must_use]
+    pub fn machine(mut self, machine: impl Future<Output = Machine> + Send + 'static) -> Self {
+        self.machine = Some(Describing::new(machine));
+        self
+    }
+
     /// Sets the name of the worker's queue, for reports. Default: empty.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
@@ -394,7 +412,11 @@ impl WorkerBuilder {
             return Err(Error::new(ErrorKind::Invalid, "set up a worker", faults.join("; ")));
         };
         let part = |_| Arc::new(Semaphore::new(RELEASES_AT_ONCE));
+        let (books, notes) = Books::new(Arc::clone(&self.telemetry));
+        let only_named = Machine { vm: self.vm.clone(), ..Machine::default() };
+        let machine = self.machine.unwrap_or_else(|| Describing::new(std::future::ready(only_named)));
         let shared = Shared {
+            books,
             worker: self.id.clone(),
             releases: (0..self.store.queue.parts()).map(part).collect(),
             isolation: Arc::new(Isolation::default()),
@@ -431,6 +453,6 @@ impl WorkerBuilder {
         let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());
         let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
         let (sources, dependencies) = (self.sources, self.dependencies);
-        Ok(Worker { shared, registry, sources, dependencies, monitor, reporter })
+        Ok(Worker { shared, registry, sources, dependencies, monitor, reporter, notes, machine })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::deliveries::{Deliveries, TaskEnded};
-use super::delivery::{DeliveryReport, Registry};
+use super::delivery::{DeliveryReport, Outcome, Registry};
 use super::drain::Drains;
 use super::interruptions::{Decision, InterruptionEvent, Interruptions};
 use super::janitor::Janitor;
@@ -22,6 +22,7 @@ use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
+use crate::ledger::Failure;
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::InterruptionSource;
 use crate::report::{StopReason, Stopped};
@@ -36,6 +37,9 @@ const PREPARE_TRY: Duration = Duration::from_secs(30);
 
 /// How often a lasting failure of Resume's preparations is logged.
 const PREPARE_ROUND: Duration = Duration::from_secs(10);
+
+/// How long the end of a worker waits for the ledger.
+const LAST_ENTRIES: Duration = Duration::from_secs(1);
 
 /// The worker's loop and its actors.
 pub(super) struct Dispatcher {
@@ -140,7 +144,7 @@ impl Dispatcher {
             LoopEvent::Stop => {
                 let (kind, budget) = (NoticeKind::Signal, self.shared.settings.budget);
                 let deadline = Deadline::of(&Notice::now("stop", kind.clone()), budget);
-                self.decide(Event::StopRequested(DrainOrder { kind, deadline }));
+                self.decide(Event::StopRequested(DrainOrder { kind, deadline, lead: None }));
             }
             LoopEvent::Interruption(event) => {
                 let state = self.state();
@@ -198,6 +202,17 @@ impl Dispatcher {
             self.receiver.note_taken();
         }
         self.drains.note(&report);
+        if let Some(failure) = report.failure {
+            self.shared.books.failed(Failure {
+                job: failure.job,
+                kind: report.kind.into_owned(),
+                delivery: failure.delivery,
+                reason: failure.reason,
+                poisoned: report.outcome == Outcome::DeadLettered,
+                worker: self.shared.worker.clone(),
+                at_unix_ms: unix_millis(),
+            });
+        }
     }
 
     fn carry_out(&mut self, decisions: Vec<Decision>) {
@@ -276,7 +291,7 @@ impl Dispatcher {
             return;
         }
         let Some(report) = self.drains.end() else { return };
-        self.reporter.drained(&self.shared.drain_store.blobs, report);
+        self.reporter.drained(&self.shared, report);
         if self.stage() != Stage::Stopped {
             self.decide(Event::Drained);
         }
@@ -316,7 +331,7 @@ impl Dispatcher {
 
     async fn end(mut self) -> Stopped {
         if !self.gave_up {
-            self.reporter.withdraw().await;
+            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LAST_ENTRIES));
             for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
                 slots.end().await;
             }

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::books::Books;
 use super::cancels::Cancels;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
@@ -71,6 +72,8 @@ pub(super) struct Shared {
     pub(super) dependencies: Arc<[DependencyHandle]>,
     /// One permit for each closure of a job that may compute at once: the number of cores.
     pub(super) computing: Arc<Semaphore>,
+    /// Where the worker's parts hand in what goes into the ledger.
+    pub(super) books: Books,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }
@@ -85,6 +88,11 @@ impl Shared {
     /// Whether every slot is occupied by such a task, so that this worker can run no job.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck() >= self.settings.concurrency
+    }
+
+    /// Returns the id of this machine's boot, or of this process where the system has none.
+    pub(super) fn life(&self) -> &str {
+        if self.boot.is_empty() { self.worker.as_str() } else { &self.boot }
     }
 
     /// Returns a number for a delivery, unique in this worker.
@@ -138,6 +146,8 @@ impl RunningJob {
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
             stalled_since_unix_ms: self.run.stalled_since(),
+            began_unix_ms: self.run.began_unix_ms.get().copied(),
+            kept_ms: u64::try_from(self.run.work_kept().as_millis()).unwrap_or(u64::MAX),
             escalated: self.run.escalated.get().cloned(),
         }
     }

@@ -21,6 +21,7 @@ mod files;
 mod foreign;
 mod going_back;
 mod leases;
+mod ledger;
 mod limits;
 mod limits_in_line;
 mod long_steps;

@@ -15,7 +15,7 @@ use super::executor::RunOutcome;
 use super::lease::TRY;
 use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
-use crate::ids::PayloadName;
+use crate::ids::{JobId, PayloadName};
 use crate::retry::bounded;
 use crate::worker::kind::Kind;
 
@@ -100,6 +100,14 @@ impl Outcome {
 /// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A delivery that failed.
+#[derive(Debug)]
+pub(in crate::worker) struct FailedDelivery {
+    pub(in crate::worker) job: JobId,
+    pub(in crate::worker) delivery: u32,
+    pub(in crate::worker) reason: String,
+}
+
 /// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: Cow<'static, str>,
@@ -108,6 +116,10 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) settled_at: Instant,
     /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
+    /// Work of this delivery that is saved.
+    pub(in crate::worker) work_kept: Duration,
+    /// The failure for which it was retried or dead-lettered.
+    pub(in crate::worker) failure: Option<Box<FailedDelivery>>,
     /// Work that was not saved, or is not known to be saved.
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
@@ -152,6 +164,14 @@ impl DeliveryReport {
         self
     }
 
+    /// Adds why the delivery failed, if it was settled as a failure.
+    pub(super) fn because(mut self, job: JobId, delivery: u32, reason: String) -> Self {
+        if matches!(self.outcome, Outcome::Retried | Outcome::DeadLettered) {
+            self.failure = Some(Box::new(FailedDelivery { job, delivery, reason }));
+        }
+        self
+    }
+
     /// Returns a report with `outcome`.
     pub(super) fn ended(kind: impl Into<Cow<'static, str>>, outcome: Outcome) -> Self {
         Self {
@@ -159,6 +179,8 @@ impl DeliveryReport {
             outcome,
             settled_at: Instant::now(),
             task: None,
+            work_kept: Duration::ZERO,
+            failure: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
             over_limit: false,
