@@ -23,7 +23,15 @@ fn boot(id: &str, worker: &str) -> Entry {
 fn end(worker: &str, how: How) -> Entry {
     let (worker, boot, queue) = (WorkerId::new(worker), "b".to_owned(), "default".to_owned());
     let (machine, at_unix_ms) = (Machine::default(), unix_millis());
-    Entry::Interruption(Box::new(Interruption { worker, boot, machine, queue, at_unix_ms, how }))
+    Entry::Interruption(Box::new(Interruption {
+        worker,
+        boot,
+        machine,
+        queue,
+        at_unix_ms,
+        jobs: Vec::new(),
+        how,
+    }))
 }
 
 fn failure(at_unix_ms: i64, reason: &str) -> Entry {

@@ -13,6 +13,9 @@ const REASON_BYTES_MAX: usize = 1_000;
 /// The longest other text, in bytes of JSON: longer than any name that Azure gives.
 const TEXT_BYTES_MAX: usize = 120;
 
+/// The most bytes of JSON that the ids of held jobs take: 25 of those that Reprieve gives.
+const JOBS_BYTES_MAX: usize = 1_000;
+
 /// One entry. Entries are never changed; retention removes old ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case")]
@@ -87,6 +90,9 @@ pub struct Interruption {
     /// When it was noticed, in milliseconds since the Unix epoch: when the notice came, or, of a worker that died,
     /// when it was last seen.
     pub at_unix_ms: i64,
+    /// The jobs that it held, as far as an entry has room for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobId>,
     /// How it went.
     pub how: How,
 }
@@ -178,6 +184,11 @@ impl Entry {
             }
             Self::Interruption(it) => {
                 cut(&mut [&mut it.boot, &mut it.queue]);
+                let mut bytes = 0;
+                it.jobs.retain(|job| {
+                    bytes += job.as_str().len() + r#""","#.len();
+                    bytes <= JOBS_BYTES_MAX
+                });
                 cut(&mut it.machine.texts());
                 if let How::Drained(report) = &mut it.how {
                     cut(&mut [&mut report.queue, &mut report.notice]);
@@ -276,6 +287,7 @@ mod tests {
                 machine: machine(),
                 queue: huge(),
                 at_unix_ms: i64::MIN,
+                jobs: vec![JobId::parse("j".repeat(128)).unwrap(); 500],
                 how: How::Drained(report),
             })),
             Entry::Failure(Failure {

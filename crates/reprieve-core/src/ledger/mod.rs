@@ -16,11 +16,23 @@
 //! | `entry` | the entries |
 //! | `name` | their names, which make them one where several workers write |
 //! | `store` | [`Ledger`]: writes and reads them |
+//! | `lives` | the lives of machines, as the entries and the roster tell |
+//! | `survival` | how long machines live, with a band |
+//! | `reasons` | failures by their reason |
+//! | `summary` | [`Summary`]: the figures of a time |
 
 mod entry;
+mod lives;
 mod name;
+mod reasons;
 mod store;
+mod summary;
+mod survival;
 
 pub use entry::{Boot, Death, Entry, Failure, HealingAction, How, Interruption, Machine};
+pub use lives::{Eviction, Life, lives};
 pub use name::is_entry;
+pub use reasons::{FailureGroup, group, normalise};
 pub use store::{Entries, Ledger};
+pub use summary::{Healed, HitJob, Kind, Moment, Share, Spread, Summary};
+pub use survival::{Point, Spell, curve, curve_at};

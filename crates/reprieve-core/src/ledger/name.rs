@@ -58,11 +58,16 @@ pub(super) fn ends_of(worker: &WorkerId) -> String {
     format!("{ENDS}{}.", safe(worker.as_str()))
 }
 
-/// The beginnings of the names of `part` on the days from `since` to `until`, without that of the ledger.
+/// The most days that are listed one by one. Beyond, the whole part is: it is not kept for much longer.
+const DAYS_MAX: usize = 31;
+
+/// The beginnings of the names of `part` on the days from `since` to `until`, without that of the ledger: one for
+/// each day, or one for all.
 pub(super) fn days(part: &str, since_unix_ms: i64, until_unix_ms: i64) -> Vec<String> {
     let (first, last) = (date(since_unix_ms), date(until_unix_ms));
     let days = first.series(jiff::Span::new().days(1)).take_while(|date| *date <= last);
-    days.map(|date| format!("{part}{}.", shown(date))).collect()
+    let days: Vec<_> = days.take(DAYS_MAX + 1).map(|date| format!("{part}{}.", shown(date))).collect();
+    if days.len() > DAYS_MAX { vec![part.to_owned()] } else { days }
 }
 
 fn parse(name: &str) -> Result<JobId> {
@@ -108,6 +113,7 @@ mod tests {
             machine: Machine::default(),
             queue: String::new(),
             at_unix_ms: 0,
+            jobs: Vec::new(),
             how,
         }))
     }
@@ -144,5 +150,7 @@ mod tests {
         assert_eq!(days("f.", NEW_YEAR - 1, NEW_YEAR), ["f.20251231.", "f.20260101."]);
         assert_eq!(days("f.", NEW_YEAR, NEW_YEAR + day - 1), ["f.20260101."]);
         assert_eq!(days("f.", NEW_YEAR, NEW_YEAR - day).len(), 0);
+        assert_eq!(days("f.", NEW_YEAR, NEW_YEAR + 30 * day).len(), 31);
+        assert_eq!(days("f.", 0, NEW_YEAR), ["f."]);
     }
 }

@@ -69,7 +69,7 @@ impl Ledger {
     }
 
     /// Reads the ledger: all boots and interruptions, and the rest since `since_unix_ms`, in milliseconds since the
-    /// Unix epoch. Takes about one request for each 5,000 entries and two for each day.
+    /// Unix epoch. Takes about one request for each 5,000 entries, and two for each of up to 31 days.
     ///
     /// # Errors
     /// The store's errors. An entry that this version can't read is left out.

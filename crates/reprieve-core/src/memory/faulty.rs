@@ -244,6 +244,10 @@ impl Roster for FaultyRoster {
         self.faults.call(Op::Reports, self.inner.reports(max_age)).await
     }
 
+    async fn departed(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        self.faults.call(Op::Reports, self.inner.departed(max_age)).await
+    }
+
     async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {
         self.faults.call(Op::Reports, self.inner.members(max_age)).await
     }

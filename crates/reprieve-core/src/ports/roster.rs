@@ -275,6 +275,14 @@ pub trait Roster: fmt::Debug + Send + Sync + 'static {
     /// Returns every report no older than `max_age`, ordered by worker id.
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>>;
 
+    /// Returns the last reports of workers that the store knows to have died without withdrawing them, if it leaves
+    /// those out of [`reports`](Self::reports). Default: none; a store that can't tell shows them there until they are
+    /// too old.
+    async fn departed(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        let _of_any_age = max_age;
+        Ok(Vec::new())
+    }
+
     /// Returns the workers whose report is no older than `max_age`, ordered by worker id. A store
     /// that bills each read answers with as few as it can. Default: reads every report.
     async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {

@@ -172,7 +172,8 @@ impl Inquest<'_> {
         let is_alive = |worker: &WorkerId| {
             *worker == self.shared.worker || alive.iter().any(|member| member.worker == *worker)
         };
-        let reports = roster.reports(REPORTS_MAX_AGE).await?;
+        let mut reports = roster.reports(REPORTS_MAX_AGE).await?;
+        reports.extend(roster.departed(REPORTS_MAX_AGE).await?);
         for (worker, Suspicion { wrote_unix_ms, .. }) in suspects {
             let dead = match worker {
                 Some(worker) => vec![worker],
@@ -232,6 +233,7 @@ impl Inquest<'_> {
             machine: Machine { vm, ..Machine::default() },
             queue: report.map(|report| report.queue.clone()).unwrap_or_default(),
             at_unix_ms,
+            jobs: in_flight.iter().map(|job| job.job.clone()).collect(),
             how: How::Died(Death { found_unix_ms, machine_lives, held, work_lost_ms, work_kept_ms }),
         }
     }
@@ -266,7 +268,7 @@ mod tests {
         let report = DrainReport { quiesced_after_ms: took_ms, ..DrainReport::default() };
         let (worker, boot) = (WorkerId::new("w"), String::new());
         let (machine, queue) = (Machine::default(), String::new());
-        Interruption { worker, boot, machine, queue, at_unix_ms, how: How::Drained(report) }
+        Interruption { worker, boot, machine, queue, at_unix_ms, jobs: Vec::new(), how: How::Drained(report) }
     }
 
     fn seen(stage: &str, at_unix_ms: i64) -> WorkerReport {

@@ -21,6 +21,7 @@ use super::stop::Stopping;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::dependency::{BreakerState, DependencyHandle};
+use crate::ids::JobId;
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
 use crate::ledger::Failure;
 use crate::notice::{Notice, NoticeKind};
@@ -55,6 +56,8 @@ pub(super) struct Dispatcher {
     janitor: Janitor,
     stalls: Stalls,
     ticks: Interval,
+    /// The jobs that were held when the drain under way began, for the ledger.
+    held_at_drain: Vec<JobId>,
     /// A second stop was requested.
     gave_up: bool,
 }
@@ -94,6 +97,7 @@ impl Dispatcher {
             janitor: Janitor::new(Arc::clone(&shared)),
             stalls: Stalls::new(),
             ticks,
+            held_at_drain: Vec::new(),
             gave_up: false,
             shared,
         }
@@ -253,6 +257,7 @@ impl Dispatcher {
                 self.preparing = None;
                 self.receiver.stop();
                 self.janitor.stop();
+                self.held_at_drain = self.shared.running.map(|running| running.job().clone());
                 self.drains.begin(self.reporter.queue(), &order, self.deliveries.held());
             }
             Action::Tighten(order) => self.drains.tighten(&order),
@@ -291,7 +296,7 @@ impl Dispatcher {
             return;
         }
         let Some(report) = self.drains.end() else { return };
-        self.reporter.drained(&self.shared, report);
+        self.reporter.drained(&self.shared, report, std::mem::take(&mut self.held_at_drain));
         if self.stage() != Stage::Stopped {
             self.decide(Event::Drained);
         }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::shared::Shared;
 use crate::clock::unix_millis;
 use crate::dependency::DependencyReport;
-use crate::ids::WorkerId;
+use crate::ids::{JobId, WorkerId};
 use crate::interruption::Stage;
 use crate::ledger::{Entry, How, Interruption, Ledger};
 use crate::mutex::{get, set};
@@ -158,19 +158,19 @@ impl Reporter {
         })));
     }
 
-    /// Shows a drain's report, and writes it into the ledger. If anything was held, stores it also as
+    /// Shows the report of a drain that began with these jobs, and writes it into the ledger. If anything was held, stores it also as
     /// `drains/<time>-<worker>.json`, because the machine will disappear with its log.
-    pub(super) fn drained(&mut self, shared: &Arc<Shared>, report: DrainReport) {
+    pub(super) fn drained(&mut self, shared: &Arc<Shared>, report: DrainReport, jobs: Vec<JobId>) {
         if report.held > 0 {
             self.store(&shared.drain_store.blobs, &report);
         }
-        self.enter_into_ledger(shared, &report);
+        self.enter_into_ledger(shared, &report, jobs);
         self.monitor.drained(report);
     }
 
     /// Nothing is held any more, so this delays no release. It may take what is left of the budget, and at least as
     /// long as the end of the process waits for it.
-    fn enter_into_ledger(&mut self, shared: &Arc<Shared>, report: &DrainReport) {
+    fn enter_into_ledger(&mut self, shared: &Arc<Shared>, report: &DrainReport, jobs: Vec<JobId>) {
         let within = Duration::from_millis(report.budget_left_ms).clamp(LAST_TRY, TRY);
         self.drains += 1;
         let drain = self.drains;
@@ -184,6 +184,7 @@ impl Reporter {
             machine,
             queue: self.published.queue.clone(),
             at_unix_ms: report.at_unix_ms,
+            jobs,
             how: How::Drained(report.clone()),
         }));
         let shared = Arc::clone(shared);

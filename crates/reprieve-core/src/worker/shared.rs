@@ -152,6 +152,11 @@ impl RunningJob {
         }
     }
 
+    /// Returns the job.
+    pub(super) fn job(&self) -> &JobId {
+        &self.run.job
+    }
+
     pub(super) fn is_of(&self, job: &JobId) -> bool {
         self.run.job == *job
     }
