@@ -15,7 +15,9 @@ use crate::clock::unix_millis_after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job_end::JobEnd;
-use crate::names::{CANCELLATIONS, CANCELLED, SLOT_IDS, cancellation_blob, job_of_cancellation, result_blob};
+use crate::names::{
+    CANCELLATIONS, CANCELLED, cancellation_blob, job_of_cancellation, result_blob, what_but_a_job,
+};
 use crate::ports::{RecordWrite, Store, Version};
 use crate::record::{Record, Status, unique_nonce};
 use crate::retry::bounded;
@@ -64,8 +66,8 @@ impl Store {
     /// # Cancel safety
     /// As after an error.
     pub async fn cancel(&self, jobs: &[JobId]) -> Result<Vec<Cancel>> {
-        if let Some(slot) = jobs.iter().find(|job| job.as_str().starts_with(SLOT_IDS)) {
-            let message = format!("{slot} is the id of a slot of the fleet, and of no job");
+        if let Some((id, what)) = jobs.iter().find_map(|job| Some((job, what_but_a_job(job.as_str())?))) {
+            let message = format!("{id} is the id of {what}, and of no job");
             return Err(Error::new(ErrorKind::Invalid, "cancel a job", message));
         }
         let cancels = jobs.iter().cloned().map(|job| async move { self.cancel_one(&job).await });

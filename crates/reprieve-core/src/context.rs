@@ -87,6 +87,8 @@ pub(crate) struct JobRun {
     pub(crate) saving: Mutex<Option<(Instant, Instant)>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
+    /// The same in milliseconds since the Unix epoch.
+    pub(crate) began_unix_ms: OnceLock<i64>,
     pub(crate) since_unix_ms: i64,
     /// Since when it has not moved for long, in milliseconds since the Unix epoch; zero while it moves.
     pub(crate) stalled_unix_ms: AtomicI64,
@@ -128,6 +130,12 @@ impl JobRun {
     pub(crate) fn note_saving(&self, each: Duration) {
         let now = Instant::now();
         set(&self.saving, Some((now, now + each)));
+    }
+
+    /// Returns how much work of this delivery is saved: the time from when it got its slot to its last save.
+    pub(crate) fn work_kept(&self) -> Duration {
+        let began = get(&self.began);
+        began.map_or(Duration::ZERO, |began| get(&self.last_saved).saturating_duration_since(began))
     }
 
     /// Returns the store: in a drain, the one that gives up sooner.

@@ -105,6 +105,7 @@ mod ids;
 pub mod interruption;
 mod job;
 mod job_end;
+pub mod ledger;
 mod long_step;
 
 #[cfg(any(test, feature = "testing"))]

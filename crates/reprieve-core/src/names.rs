@@ -29,6 +29,16 @@ pub(crate) const CANCELLED: &str = "cancelled.json";
 /// The prefix of the names of slots of the fleet, which are records and no jobs.
 pub(crate) const SLOT_IDS: &str = "reprieve-slot.";
 
+/// The prefix of the names of the ledger's entries, which are records and no jobs.
+pub(crate) const LEDGER_IDS: &str = "reprieve-ledger.";
+
+/// What a record with this id is, if it is no job's; `None` for a job's.
+pub(crate) fn what_but_a_job(id: &str) -> Option<&'static str> {
+    [(SLOT_IDS, "a slot of the fleet"), (LEDGER_IDS, "an entry of the ledger")]
+        .into_iter()
+        .find_map(|(prefix, what)| id.starts_with(prefix).then_some(what))
+}
+
 /// The blob that states how far the workers' cleaning is.
 pub(crate) const CLEANING: &str = "cleaning.json";
 

@@ -139,6 +139,17 @@ impl Notice {
         }
     }
 
+    /// The lead time that it gives: from its receipt to [`not_before`](Self::not_before). Zero of an event that has
+    /// begun, or has no time; `None` of a request of this machine's own, which announces nothing.
+    #[must_use]
+    pub fn lead(&self) -> Option<Duration> {
+        match (&self.kind, self.phase, self.not_before) {
+            (NoticeKind::Signal | NoticeKind::Manual, ..) => None,
+            (_, Phase::Scheduled, Some(at)) => Some(at.saturating_duration_since(self.received)),
+            (_, Phase::Scheduled | Phase::Started, _) => Some(Duration::ZERO),
+        }
+    }
+
     /// The same notice, which begins no earlier than `not_before`.
     #[must_use]
     pub fn at(mut self, not_before: Instant) -> Self {

@@ -14,7 +14,7 @@ use crate::files::{next_part, unusable};
 use crate::hash::ContentHash;
 use crate::ids::JobId;
 use crate::job::Job;
-use crate::names::{SLOT_IDS, args_blob, check_own, input_blob};
+use crate::names::{args_blob, check_own, input_blob, what_but_a_job};
 use crate::ports::{LEASE_MAX, NewMessage, PART_BYTES, RecordWrite, Store, Upload};
 use crate::record::{Record, Status};
 
@@ -132,9 +132,8 @@ impl Producer {
                 Envelope::make(id, &kind, data, None, self.trace.as_ref())
             }
             Some(id) => {
-                if id.as_str().starts_with(SLOT_IDS) {
-                    let message =
-                        format!("ids that begin with {SLOT_IDS} are Reprieve's own; use another id");
+                if let Some(what) = what_but_a_job(id.as_str()) {
+                    let message = format!("{id} is the id of {what}, and of no job; use another id");
                     return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
                 }
                 let hash = hash_args(&args)?;

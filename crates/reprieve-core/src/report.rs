@@ -15,6 +15,10 @@ pub struct DrainReport {
     pub notice: String,
     /// When the drain began, in milliseconds since the Unix epoch.
     pub at_unix_ms: i64,
+    /// The lead time that the notice gave: from its receipt to its `NotBefore`. Zero of an event that had begun;
+    /// `None` where nothing was announced, as of a signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead_ms: Option<u64>,
     /// Deliveries held when it began.
     pub held: u64,
     /// Released before any of their steps had run in this delivery.
@@ -41,6 +45,8 @@ pub struct DrainReport {
     /// Work since the last confirmed checkpoint of jobs with an unanswered save, in milliseconds,
     /// summed. It may be saved, and is not counted as lost.
     pub work_unconfirmed_ms: u64,
+    /// Work of the released jobs, in these deliveries, that is saved, in milliseconds, summed.
+    pub work_kept_ms: u64,
     /// How long jobs that would be done in time were left to finish before the rest of the drain.
     pub patient_ms: u64,
     /// When the last delivery was released or abandoned.

@@ -19,6 +19,7 @@
 //! | `reprieve_cleaned_total` | counter | `what` | objects that the worker removed from the store because nothing needed them |
 //! | `reprieve_notices_total` | counter | `kind` | events announced for this machine; `other` for an unknown type |
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
+//! | `reprieve_ledger_entries_total` | counter | `result` | entries of the ledger, `ok`, `error`, or `dropped` because too many waited |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
@@ -146,6 +147,7 @@ pub struct Telemetry {
     pub cleaned: Family<ByWhat, Counter>,
     pub notices: Family<ByKind, Counter>,
     pub approvals: Family<ByResult, Counter>,
+    pub ledger_entries: Family<ByResult, Counter>,
     pub metadata_staleness: Gauge<f64, AtomicU64>,
     pub metadata_errors: Family<ByReason, Counter>,
     pub metadata_version: Family<ByVersion, Gauge>,
@@ -199,6 +201,7 @@ impl Telemetry {
             cleaned: Family::default(),
             notices: Family::default(),
             approvals: Family::default(),
+            ledger_entries: Family::default(),
             metadata_staleness: Gauge::default(),
             metadata_errors: Family::default(),
             metadata_version: Family::default(),
@@ -256,6 +259,11 @@ impl Telemetry {
         r.register("notices", "Events announced for this machine", self.notices.clone());
         r.register("approvals", "Approvals of events", self.approvals.clone());
         r.register(
+            "ledger_entries",
+            "Entries of the ledger, by whether they were written",
+            self.ledger_entries.clone(),
+        );
+        r.register(
             "metadata_staleness_seconds",
             "Age of the metadata service's last valid answer",
             self.metadata_staleness.clone(),
@@ -298,6 +306,7 @@ mod tests {
         telemetry.cleaned.get_or_create(&ByWhat { what: "results" }).inc();
         telemetry.notices.get_or_create(&kind).inc();
         telemetry.approvals.get_or_create(&ByResult { result: "ok" }).inc();
+        telemetry.ledger_entries.get_or_create(&ByResult { result: "ok" }).inc();
         telemetry.metadata_errors.get_or_create(&ByReason { reason: "throttled" }).inc();
         telemetry.metadata_version.get_or_create(&ByVersion { version: "2020-07-01" }).set(1);
         let text = telemetry.encode();

@@ -15,6 +15,7 @@ mod journal;
 mod log;
 mod observer;
 mod outputs;
+pub mod page;
 mod progress;
 mod reconstruct;
 mod report;

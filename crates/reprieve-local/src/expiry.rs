@@ -87,8 +87,8 @@ impl Expiry {
     }
 
     fn remove_reports(&mut self, shared: &Shared) -> Outcome<Pass> {
-        const FIND: &str = "SELECT worker FROM report WHERE at < ?1 LIMIT ?2";
-        const REMOVE: &str = "DELETE FROM report WHERE worker = ?1 AND at < ?2";
+        const FIND: &str = "SELECT worker FROM report WHERE abs(at) < ?1 LIMIT ?2";
+        const REMOVE: &str = "DELETE FROM report WHERE worker = ?1 AND abs(at) < ?2";
         // Reports contain the wall clock's time, not the store's.
         let before = unix_millis() - REPORT_KEPT_MS;
         let expired: Vec<String> = shared.reader.rows(FIND, [before, BITE.into()], |row| row.get(0))?;

@@ -1,4 +1,4 @@
-//! The roster port: one row per worker, removed when the worker ends.
+//! The roster port: one row per worker, removed when the worker stops, and kept for a day when it died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +42,21 @@ impl Roster for Ports {
     }
 
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        self.read_reports("SELECT worker, json FROM report WHERE at >= ?1 ORDER BY worker", max_age).await
+    }
+
+    async fn departed(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        const DIED: &str = "SELECT worker, json FROM report WHERE at < 0 AND -at >= ?1 ORDER BY worker";
+        self.read_reports(DIED, max_age).await
+    }
+}
+
+impl Ports {
+    async fn read_reports(&self, sql: &'static str, max_age: Duration) -> Result<Vec<WorkerReport>> {
         let shared = Arc::clone(&self.shared);
         let max_age = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
         let oldest = unix_millis().saturating_sub(max_age);
         let rows = blocking(move || {
-            let sql = "SELECT worker, json FROM report WHERE at >= ?1 ORDER BY worker";
             shared.reader.rows(sql, [oldest], |row| Ok((row.get::<_, Text>(0)?.0, row.get::<_, Text>(1)?.0)))
         });
         let rows = rows.await.map_err(|failure| failure.during("read the workers' reports"))?;

@@ -37,7 +37,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a session. When it ends, the report of `worker` is removed. Blocks.
+    /// Begins a session. When it ends, the report of `worker` is not shown any more. Blocks.
     pub(crate) fn begin(writer: &Writer, files: &Files, worker: Option<&WorkerId>) -> Outcome<Self> {
         let token = Uuid::now_v7().simple().to_string();
         let file = files.sessions().join(&token);
@@ -95,8 +95,11 @@ pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
     )?;
     tx.execute("DELETE FROM session WHERE id = ?1", [id])?;
     if let Some(worker) = worker.flatten() {
+        // A worker that stops has withdrawn its report. That of one that died is kept for the ledger, under a time
+        // before 1970, so that it is shown no more.
         tx.execute(
-            "DELETE FROM report WHERE worker = ?1 AND NOT EXISTS (SELECT 1 FROM session WHERE worker = ?1)",
+            "UPDATE report SET at = -at WHERE worker = ?1 AND at > 0
+               AND NOT EXISTS (SELECT 1 FROM session WHERE worker = ?1)",
             [worker],
         )?;
     }

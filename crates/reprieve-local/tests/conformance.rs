@@ -24,3 +24,4 @@ reprieve_core::damage_conformance!(fixture);
 reprieve_core::blobs_conformance!(fixture);
 reprieve_core::roster_conformance!(fixture);
 reprieve_core::protocol_conformance!(fixture);
+reprieve_core::ledger_conformance!(fixture);

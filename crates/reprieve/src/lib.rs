@@ -54,9 +54,10 @@ mod exit;
 mod health;
 mod job_spans;
 mod logging;
-#[cfg(target_os = "linux")]
 mod machine;
 mod queues;
+#[cfg(target_os = "linux")]
+mod readings;
 mod repair;
 mod secondary;
 mod settings;

@@ -20,13 +20,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::exit::{FAILED, RESTART, fail};
 use crate::health::{self, Health};
 use crate::logging::{Log, Recent};
+use crate::machine::{self, boot};
 use crate::repair::Healing;
 use crate::secondary::Secondary;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
 use crate::stores::{Address, Loss, Opened, Purpose, receipts};
 #[cfg(target_os = "linux")]
-use crate::{machine::LinuxMachine, systemd};
+use crate::{readings::LinuxMachine, systemd};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -52,13 +53,6 @@ const FIRST_TRY_MIN: Duration = Duration::from_secs(5);
 
 /// With less time than this left, no other try begins.
 const LAST_TRY_MIN: Duration = Duration::from_millis(500);
-
-/// The time limit for checking the VM, in the background. The service's first answer may take two
-/// minutes.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(130);
-
-/// The pause after a try that failed.
-const CHECK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
@@ -253,6 +247,7 @@ async fn start(
         .id(id)
         .vm(&vm)
         .boot(boot())
+        .machine(machine::describe(settings.metadata.clone(), settings.vm_name.clone()))
         .queue(&queue)
         .settings(settings.worker);
     if let Some(escalation) = escalation {
@@ -265,7 +260,7 @@ async fn start(
     #[cfg(target_os = "linux")]
     {
         let machine = LinuxMachine::new(directories, watcher.clone());
-        worker = worker.machine(Arc::new(machine));
+        worker = worker.pressure_of(Arc::new(machine));
     }
     if let (Some(watcher), Some(metadata), false) =
         (watcher, settings.metadata.clone(), settings.approve_for.is_empty())
@@ -378,26 +373,15 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
         .map(|vm| vm.name)
 }
 
-/// Returns the id of this machine's present boot; empty where the system has none. Containers share
-/// that of their host.
-fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
 /// Logs a warning when the metadata service has another name for this VM than the settings: with a
 /// wrong name the worker would take every event of this VM for another VM's. And one when an
 /// eviction of this VM would take its store along.
 async fn check_vm(metadata: Client, given: Option<String>, store: Address) {
-    let until = Instant::now() + CHECK_TIMEOUT;
-    let vm = loop {
-        match metadata.compute_once(until.saturating_duration_since(Instant::now())).await {
-            Ok(vm) => break vm,
-            Err(error) if Instant::now() + CHECK_AGAIN >= until => {
-                tracing::debug!(%error, "failed to check this VM's name and its store");
-                return;
-            }
-            // Such as a 429, while several workers start.
-            Err(_) => sleep(CHECK_AGAIN).await,
+    let vm = match machine::ask(&metadata).await {
+        Ok(vm) => vm,
+        Err(error) => {
+            tracing::debug!(%error, "failed to check this VM's name and its store");
+            return;
         }
     };
     if let Some(given) = given.filter(|given| !vm.name.eq_ignore_ascii_case(given)) {

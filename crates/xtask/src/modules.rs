@@ -41,7 +41,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
             "retry",
         ],
         &["ports"],
-        &["envelope", "record"],
+        &["envelope", "ledger", "record"],
         // Decisions without I/O.
         &["healing", "interruption"],
         // What a team implements and uses.

@@ -11,3 +11,4 @@ async fn fixture() -> Fixture {
 reprieve_core::records_conformance!(fixture);
 reprieve_core::roster_conformance!(fixture);
 reprieve_core::protocol_conformance!(fixture);
+reprieve_core::ledger_conformance!(fixture);

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use reprieve_core::ledger::is_entry;
 use reprieve_core::record::open;
 use reprieve_core::{BlobName, JobId, Producer};
 use reprieve_local::LocalStore;
@@ -132,7 +133,7 @@ async fn drain(
     ensure!(report["saved"].as_u64() == Some(jobs as u64), "not all were saved: {report}");
     let released = report["released_after_ms"].as_u64().context("a drain did not log its time")?;
     let page = local.store().records.page("", None).await?;
-    let listed = page.entries.first().context("there is no record")?;
+    let listed = page.entries.iter().find(|it| !is_entry(&it.job)).context("there is no record")?;
     let stored = local.store().records.load(&listed.job).await?.context("the record is gone")?;
     let record = open(&stored.bytes).map_err(anyhow::Error::msg)?;
     let stored = record.checkpoints.first().context("there is no checkpoint")?.bytes as f64;

@@ -62,6 +62,7 @@ fn sentence(removed: &Removed, dry_run: bool) -> String {
         (removed.results, "result"),
         (removed.drains, "drain report"),
         (removed.marks, "mark"),
+        (removed.ledger, "ledger record"),
     ];
     let counts = counts.into_iter().filter(|(number, _)| *number > 0);
     let counts: Vec<_> = counts.map(|(number, one)| count(number, one)).collect();

@@ -12,6 +12,7 @@ mod events;
 mod metadata;
 mod redis;
 mod redrive;
+mod report;
 mod status;
 mod storage;
 
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Cancel(cancel::Args),
     Redrive(redrive::Args),
+    Report(report::Args),
     #[command(subcommand)]
     Blobs(blobs::Command),
     Clean(clean::Args),
@@ -60,6 +62,7 @@ impl Command {
             Self::Status(args) => args.run(),
             Self::Cancel(args) => args.run(),
             Self::Redrive(args) => args.run(),
+            Self::Report(args) => args.run(),
             Self::Blobs(command) => command.run(),
             Self::Clean(args) => args.run(),
             Self::Doctor(args) => args.run(),

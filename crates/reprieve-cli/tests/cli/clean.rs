@@ -45,7 +45,7 @@ async fn what_is_old_and_not_needed_is_removed_and_a_dry_run_only_says_so() {
     let json = place.succeeds(&["clean", "--json"]);
     assert_eq!(
         json,
-        "{\"arguments\":0,\"records\":0,\"payloads\":0,\"results\":2,\"drains\":0,\"marks\":0,\"bytes\":8}\n"
+        "{\"arguments\":0,\"records\":0,\"payloads\":0,\"results\":2,\"drains\":0,\"marks\":0,\"ledger\":0,\"bytes\":8}\n"
     );
     assert_eq!(
         place.succeeds(&["blobs", "list"]),

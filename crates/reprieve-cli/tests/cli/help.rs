@@ -16,4 +16,5 @@ fn help_explains_every_command() {
     insta::assert_snapshot!("clean", help(&["clean"]));
     insta::assert_snapshot!("cancel", help(&["cancel"]));
     insta::assert_snapshot!("redrive", help(&["redrive"]));
+    insta::assert_snapshot!("report", help(&["report"]));
 }

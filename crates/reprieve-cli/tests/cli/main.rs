@@ -11,6 +11,7 @@ mod help;
 mod metadata;
 mod redis;
 mod redrive;
+mod report;
 mod status;
 mod storage;
 mod support;

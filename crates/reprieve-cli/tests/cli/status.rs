@@ -126,6 +126,8 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
             since_unix_ms: 0,
             stalled_since_unix_ms: None,
             stalled_in: None,
+            began_unix_ms: None,
+            kept_ms: 0,
             escalated: None,
         }],
         ..WorkerReport::new(WorkerId::unique())

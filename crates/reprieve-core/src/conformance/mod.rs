@@ -26,6 +26,7 @@
 //! reprieve_core::blobs_conformance!(fixture, start_paused = true);
 //! reprieve_core::roster_conformance!(fixture, start_paused = true);
 //! reprieve_core::protocol_conformance!(fixture, start_paused = true);
+//! reprieve_core::ledger_conformance!(fixture, start_paused = true);
 //! # fn main() {}
 //! ```
 //! The arguments after the fixture are passed to `#[tokio::test(…)]`; a backend in real time passes
@@ -36,6 +37,7 @@ mod bodies;
 
 pub mod blobs;
 pub mod damage;
+pub mod ledger;
 pub mod protocol;
 pub mod queue;
 pub mod records;
@@ -135,5 +137,6 @@ mod tests {
             &[include_str!("blobs/mod.rs"), include_str!("blobs/parts.rs"), include_str!("blobs/ranges.rs")],
         );
         check("roster", &[include_str!("roster.rs")]);
+        check("ledger", &[include_str!("ledger.rs")]);
     }
 }

@@ -46,6 +46,8 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         since_unix_ms: -1,
         stalled_since_unix_ms: Some(7),
         stalled_in: Some("step 8, span download".to_owned()),
+        began_unix_ms: Some(-1),
+        kept_ms: u64::MAX,
         escalated: Some("it was interrupted".to_owned()),
     };
     let drain =

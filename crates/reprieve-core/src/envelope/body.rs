@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{Data, Deferral, Envelope, Notes, SOURCE, Trace, job_id_of};
 use crate::ids::{BlobName, JobId, MessageId};
-use crate::names::SLOT_IDS;
+use crate::names::what_but_a_job;
 use crate::record::End;
 
 /// Base64 with or without the padding, which some encoders leave out.
@@ -170,10 +170,12 @@ fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Resul
     let id = string("id", event.id)?;
     let named_by_message = id.is_none();
     let job = match id {
-        Some(id) if source == SOURCE && id.starts_with(SLOT_IDS) => {
-            return Err(format!("the id {id:?} is that of a slot of the fleet, and of no job"));
+        Some(id) if source == SOURCE => {
+            if let Some(what) = what_but_a_job(&id) {
+                return Err(format!("the id {id:?} is that of {what}, and of no job"));
+            }
+            JobId::parse(id).map_err(|error| error.to_string())?
         }
-        Some(id) if source == SOURCE => JobId::parse(id).map_err(|error| error.to_string())?,
         Some(id) => JobId::of_event(&source, &id),
         None => job_id_of(message),
     };

@@ -2,6 +2,7 @@
 //! reads no clock.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::notice::NoticeKind;
@@ -58,6 +59,8 @@ pub struct DrainOrder {
     pub kind: NoticeKind,
     /// Its deadline.
     pub deadline: Deadline,
+    /// The lead time that the notice gave; see [`Notice::lead`](crate::Notice::lead).
+    pub lead: Option<Duration>,
 }
 
 /// An input of the state machine.
@@ -241,7 +244,7 @@ mod tests {
         let now = Instant::now();
         let order = |kind: NoticeKind| {
             let notice = Notice { received: now, ..Notice::now("n", kind.clone()) };
-            DrainOrder { kind, deadline: Deadline::of(&notice, Duration::from_secs(10)) }
+            DrainOrder { kind, deadline: Deadline::of(&notice, Duration::from_secs(10)), lead: None }
         };
         match letter {
             'a' => Event::Answered,

@@ -67,6 +67,8 @@ pub enum Op {
     ReturnLetter,
     Load,
     Save,
+    /// `RecordStore::put` of an entry of the ledger.
+    Ledger,
     Remove,
     Payload,
     StorePayload,
@@ -304,6 +306,7 @@ impl Op {
             Self::ReturnLetter => "return a dead letter",
             Self::Load => "load a record",
             Self::Save => "write a record",
+            Self::Ledger => "write an entry of the ledger",
             Self::Remove => "remove a record",
             Self::Payload => "read a payload",
             Self::StorePayload => "write a payload",

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
+use crate::ledger::is_entry;
 use crate::ports::{
     BlobRange, BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord,
     Member, NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store,
@@ -124,7 +125,8 @@ impl RecordStore for FaultyRecords {
     }
 
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
-        self.faults.call(Op::Save, self.inner.put(job, expected, write)).await
+        let op = if is_entry(job) { Op::Ledger } else { Op::Save };
+        self.faults.call(op, self.inner.put(job, expected, write)).await
     }
 
     async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
@@ -240,6 +242,10 @@ impl Roster for FaultyRoster {
 
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
         self.faults.call(Op::Reports, self.inner.reports(max_age)).await
+    }
+
+    async fn departed(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        self.faults.call(Op::Reports, self.inner.departed(max_age)).await
     }
 
     async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {

@@ -84,4 +84,5 @@ mod tests {
     crate::blobs_conformance!(fixture, start_paused = true);
     crate::roster_conformance!(fixture, start_paused = true);
     crate::protocol_conformance!(fixture, start_paused = true);
+    crate::ledger_conformance!(fixture, start_paused = true);
 }

@@ -43,9 +43,41 @@ pub struct InFlight {
     /// opened last there, if it is known to have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_in: Option<String>,
+    /// When it got its slot, in milliseconds since the Unix epoch; `None` while it waits for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_unix_ms: Option<i64>,
+    /// The time from there to its last save, in milliseconds: if the worker dies, the work of this delivery since
+    /// then is lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept_ms: u64,
     /// Why the job was moved here from another queue; `None` for a job that was sent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+impl InFlight {
+    /// A first delivery of a job that has done nothing.
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            job: JobId::unique(),
+            kind: "steps".to_owned(),
+            delivery: 1,
+            progress: Progress::default(),
+            steps: 0,
+            since_unix_ms: 0,
+            stalled_since_unix_ms: None,
+            stalled_in: None,
+            began_unix_ms: None,
+            kept_ms: 0,
+            escalated: None,
+        }
+    }
 }
 
 /// A notice that is active for a worker, and the worker's response.
@@ -262,6 +294,14 @@ pub trait Roster: fmt::Debug + Send + Sync + 'static {
 
     /// Returns every report no older than `max_age`, ordered by worker id.
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>>;
+
+    /// Returns the last reports of workers that the store knows to have died without withdrawing them, if it leaves
+    /// those out of [`reports`](Self::reports). Default: none; a store that can't tell shows them there until they are
+    /// too old.
+    async fn departed(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        let _of_any_age = max_age;
+        Ok(Vec::new())
+    }
 
     /// Returns the workers whose report is no older than `max_age`, ordered by worker id. A store
     /// that bills each read answers with as few as it can. Default: reads every report.

@@ -82,6 +82,15 @@ impl Look {
     }
 }
 
+/// A delivery that vanished: its worker died, or lost its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Vanished {
+    /// The worker; `None` if no record names it.
+    pub(crate) worker: Option<WorkerId>,
+    /// When it last wrote the record, in milliseconds since the Unix epoch.
+    pub(crate) wrote_unix_ms: Option<i64>,
+}
+
 /// The parts of a save besides the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Saving {
@@ -732,10 +741,9 @@ impl Handle {
     /// that follow from it. Of the deliveries without a known end, at most one counts as vanished:
     /// the others may never have begun.
     fn fresh_account(&self) -> (Account, u32) {
-        let Identity { message, count, worker, .. } = &self.identity;
+        let Identity { message, worker, .. } = &self.identity;
         let (mut account, mut careful_steps) = (Account::default(), 0);
-        let first_ended = self.ends.iter().any(|end| end.count == 1 && end.message == *message);
-        if *count > 1 && !first_ended {
+        if self.has_first_vanished() {
             let first = End::now(message, 1, worker, EndKind::Vanished, "the end of the delivery is unknown");
             account.enter(first, Company::Shared);
         }
@@ -749,22 +757,50 @@ impl Handle {
     /// Enters the end of the owner's delivery, unless it is known: lost if the owner was this
     /// process, vanished otherwise.
     fn enter_owners_end(&self, record: &mut Record, modified_unix_ms: i64) {
+        let Some((kind, why)) = self.owners_end(record, modified_unix_ms) else { return };
         let Owner { message, count, worker, company, .. } = record.owner.clone();
-        let known = record.account.holds(&message, count)
-            || self.ends.iter().any(|end| end.count == count && end.message == message);
+        record.account.enter(End::now(&message, count, &worker, kind, why), company);
+    }
+
+    /// Returns how the owner's delivery ended, and why, unless an account or the message's body tells that.
+    fn owners_end(&self, record: &Record, modified_unix_ms: i64) -> Option<(EndKind, &'static str)> {
+        let Owner { message, count, worker, .. } = &record.owner;
+        let known = record.account.holds(message, *count)
+            || self.ends.iter().any(|end| end.count == *count && end.message == *message);
         if known || record.status != Status::Running {
-            return;
+            return None;
         }
         // The claim landed when a later delivery had come and gone: that owner had lost its lease before,
         // and its death proves nothing about this job.
-        let is_later = |end: &End| end.message == message && end.count > count;
+        let is_later = |end: &End| end.message == *message && end.count > *count;
         let landed_late = self.ends.iter().any(|end| is_later(end) && end.at_unix_ms < modified_unix_ms);
-        let (kind, why) = if landed_late || worker == self.identity.worker {
+        Some(if landed_late || *worker == self.identity.worker {
             (EndKind::Lost, "the lease was lost")
         } else {
             (EndKind::Vanished, "the worker died")
+        })
+    }
+
+    /// Returns the earlier delivery that vanished, as a claim under `generation` finds it; `None` if none did.
+    pub(crate) fn vanished(&self, look: &Look, generation: u32) -> Option<Vanished> {
+        let Look::Found(found) = look else {
+            return self.has_first_vanished().then_some(Vanished { worker: None, wrote_unix_ms: None });
         };
-        record.account.enter(End::now(&message, count, &worker, kind, why), company);
+        let Found { record, modified_unix_ms, .. } = &**found;
+        if generation > record.generation {
+            return None;
+        }
+        let (kind, _) = self.owners_end(record, *modified_unix_ms)?;
+        (kind == EndKind::Vanished).then(|| Vanished {
+            worker: Some(record.owner.worker.clone()),
+            wrote_unix_ms: Some(record.changed_unix_ms),
+        })
+    }
+
+    /// Whether the end of the first delivery is unknown.
+    fn has_first_vanished(&self) -> bool {
+        let Identity { message, count, .. } = &self.identity;
+        *count > 1 && !self.ends.iter().any(|end| end.count == 1 && end.message == *message)
     }
 }
 

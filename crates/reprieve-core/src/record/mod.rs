@@ -30,7 +30,7 @@ pub use account::{
 pub(crate) use attachments::{Attachments, Chunk, Content, Pinned};
 pub use attachments::{CHUNK_BYTES, Manifest};
 pub use frame::{Unreadable, open, seal};
-pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
+pub(crate) use handle::{Handle, Identity, Look, Saving, Vanished, Written};
 pub use judge::{Claimant, Verdict, judge};
 pub use named::named_payloads;
 pub(crate) use note::EndNote;

@@ -7,6 +7,7 @@
 //! | payloads: saved states, parts of attachments | no record names them |
 //! | results `results/…` | written longer ago than [`Keep::results`] |
 //! | drain reports `drains/…` | written longer ago than [`Keep::drains`] |
+//! | entries of the ledger | written longer ago than [`Keep::ledger`] |
 //! | marks `ready/…` | always |
 //! | marks `cancelled/JOB.json` | the job is over, or has no record |
 //!
@@ -31,6 +32,7 @@ use self::rules::Fate;
 pub use self::rules::{KEPT_MIN, Keep};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
+use crate::ledger::is_entry;
 use crate::names::{
     ARGUMENTS, CANCELLATIONS, DIAGNOSES, DRAINS, READY, RESULTS, SLOT_IDS, args_blob, cancellation_blob,
     is_diagnosis, is_drain, is_mark, is_result, job_of_arguments, job_of_cancellation, result_blob,
@@ -96,7 +98,10 @@ pub struct Removed {
     pub drains: u64,
     /// Marks of workers that were ready for an event, and of cancelled jobs.
     pub marks: u64,
-    /// The bytes of all of them but the records.
+    /// Entries of the ledger.
+    #[serde(default)]
+    pub ledger: u64,
+    /// The bytes of all of them but the records and entries.
     pub bytes: u64,
 }
 
@@ -205,7 +210,10 @@ impl Cleaner {
     /// Removes the records of jobs that are over.
     async fn records(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
         let Page { entries, next, now_unix_ms: now } = self.store.records.page("", at).await?;
-        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
+        let (of_ledger, of_jobs): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|record: &ListedRecord| is_entry(&record.job));
+        let ledger = self.ledger(of_ledger, now).await?.count;
+        let old = of_jobs.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
             if !self.has_no_use_for_record(&job, &stored, now).await? {
@@ -222,7 +230,26 @@ impl Cleaner {
             Ok(Sum { count: 1, bytes: 0 })
         });
         let Sum { count, .. } = removed.await?;
-        Ok((Removed { records: count, ..Removed::default() }, next))
+        Ok((Removed { records: count, ledger, ..Removed::default() }, next))
+    }
+
+    /// Removes the old ones among these entries of the ledger.
+    async fn ledger(&self, entries: Vec<ListedRecord>, now: i64) -> Result<Sum> {
+        let Some(keep) = self.keep.ledger else { return Ok(Sum::default()) };
+        let keep = keep.max(KEPT_MIN);
+        let old = entries.into_iter().filter(|entry| is_old(entry.modified_unix_ms, now, keep));
+        let removed = each(old, |ListedRecord { job: entry, .. }| async move {
+            if !self.dry_run {
+                // An entry is never written again, so it is as old as listed.
+                let Some(stored) = self.store.records.load(&entry).await? else { return Ok(Sum::default()) };
+                match self.store.records.remove(&entry, &stored.version, &[]).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Sum::default()),
+                    removed => removed?,
+                }
+            }
+            Ok(Sum { count: 1, bytes: 0 })
+        });
+        removed.await
     }
 
     /// Whether a round removes the job's record, if it is old enough.
@@ -360,7 +387,7 @@ impl Subject {
 impl Removed {
     /// The numbers by the names of what they count, without the bytes.
     #[must_use]
-    pub const fn counts(&self) -> [(&'static str, u64); 6] {
+    pub const fn counts(&self) -> [(&'static str, u64); 7] {
         [
             ("arguments", self.arguments),
             ("records", self.records),
@@ -368,6 +395,7 @@ impl Removed {
             ("results", self.results),
             ("drains", self.drains),
             ("marks", self.marks),
+            ("ledger", self.ledger),
         ]
     }
 
@@ -380,13 +408,14 @@ impl Removed {
 
 impl AddAssign for Removed {
     fn add_assign(&mut self, other: Self) {
-        let Self { arguments, records, payloads, results, drains, marks, bytes } = other;
+        let Self { arguments, records, payloads, results, drains, marks, ledger, bytes } = other;
         self.arguments += arguments;
         self.records += records;
         self.payloads += payloads;
         self.results += results;
         self.drains += drains;
         self.marks += marks;
+        self.ledger += ledger;
         self.bytes += bytes;
     }
 }

@@ -13,6 +13,9 @@ pub const KEPT_MIN: Duration = Duration::from_hours(8 * 24);
 /// The default of [`Keep::results`] and [`Keep::drains`].
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
+/// The default of [`Keep::ledger`].
+const LEDGER_KEPT: Duration = Duration::from_hours(90 * 24);
+
 /// For how long a store keeps what only people use. `None`: forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
@@ -20,6 +23,9 @@ pub struct Keep {
     pub results: Option<Duration>,
     /// Reports of drains, since they were written. Default: 30 days.
     pub drains: Option<Duration>,
+    /// Entries of the [ledger](crate::ledger), since they were written. Default: 90 days, which is enough to tell the
+    /// hours of the day and the days of the week apart.
+    pub ledger: Option<Duration>,
     /// Records, progress and arguments of jobs that did not finish, since they were last written.
     /// Default: forever. A store can't tell a forgotten job from one that waits: choose a time that
     /// no job spends waiting in a queue, and no dead letter in the poison queue.
@@ -28,7 +34,7 @@ pub struct Keep {
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { results: Some(KEPT), drains: Some(KEPT), unfinished: None }
+        Self { results: Some(KEPT), drains: Some(KEPT), ledger: Some(LEDGER_KEPT), unfinished: None }
     }
 }
 
@@ -52,6 +58,7 @@ impl Keep {
         let all = [
             ("keep-results", self.results),
             ("keep-drains", self.drains),
+            ("keep-ledger", self.ledger),
             ("keep-unfinished", self.unfinished),
         ];
         let short = all.into_iter().filter(|(_, keep)| keep.is_some_and(|keep| keep < KEPT_MIN));

@@ -123,6 +123,7 @@ impl TestContext {
             unconfirmed: Mutex::new(None),
             saving: Mutex::new(None),
             began: Mutex::new(Some(Instant::now())),
+            began_unix_ms: OnceLock::from(unix_millis()),
             since_unix_ms: unix_millis(),
             stalled_unix_ms: AtomicI64::new(0),
             hung: OnceLock::new(),

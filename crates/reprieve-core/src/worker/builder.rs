@@ -8,6 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::bookkeeper::Bookkeeper;
+use super::books::{Books, Describing, Notes};
 use super::cancels::Cancels;
 use super::delivery::Registry;
 use super::depends::Depends;
@@ -32,8 +34,9 @@ use crate::dependency::{Dependency, DependencyHandle, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
+use crate::ledger::Machine;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
-use crate::pressure::Machine;
+use crate::pressure;
 use crate::process::in_process;
 use crate::report::Stopped;
 use crate::shared_state::Start;
@@ -88,9 +91,11 @@ pub struct Worker {
     registry: Arc<Registry>,
     sources: Vec<Arc<dyn InterruptionSource>>,
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
-    machine: Option<Arc<dyn Machine>>,
+    watched: Option<Arc<dyn pressure::Machine>>,
     monitor: Monitor,
     reporter: Reporter,
+    notes: Notes,
+    machine: Describing,
 }
 
 impl Worker {
@@ -106,10 +111,11 @@ impl Worker {
             states: States::default(),
             sources: Vec::new(),
             dependencies: Vec::new(),
-            machine: None,
+            watched: None,
             id: WorkerId::unique(),
             vm: String::new(),
             boot: String::new(),
+            machine: None,
             queue: String::new(),
             jobs: None,
             telemetry: Arc::default(),
@@ -133,8 +139,11 @@ impl Worker {
     pub async fn run(self, stopping: Stopping) -> Stopped {
         let keep = |(handle, it)| AbortOnDropHandle::new(tokio::spawn(in_process(keep(handle, it))));
         let _keepers: Vec<_> = self.dependencies.into_iter().map(keep).collect();
-        let looks = self.machine.map(|machine| watch_machine(Arc::clone(&self.shared), machine));
+        let looks = self.watched.map(|machine| watch_machine(Arc::clone(&self.shared), machine));
         let _looks = looks.map(|looks| AbortOnDropHandle::new(tokio::spawn(in_process(looks))));
+        let books =
+            Bookkeeper::new(Arc::clone(&self.shared), self.reporter.queue(), self.notes, self.machine);
+        let _bookkeeper = AbortOnDropHandle::new(tokio::spawn(in_process(books.run())));
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
@@ -150,10 +159,11 @@ pub struct WorkerBuilder {
     states: States,
     sources: Vec<Arc<dyn InterruptionSource>>,
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
-    machine: Option<Arc<dyn Machine>>,
+    watched: Option<Arc<dyn pressure::Machine>>,
     id: WorkerId,
     vm: String,
     boot: String,
+    machine: Option<Describing>,
     queue: String,
     jobs: Option<Handle>,
     telemetry: Arc<Telemetry>,
@@ -302,8 +312,8 @@ impl WorkerBuilder {
     /// Lets the worker look at its machine, to save and to take no new work before memory or disk run out. See
     /// [`pressure`](crate::pressure). Default: it looks at none.
     #[must_use]
-    pub fn machine(mut self, machine: Arc<dyn Machine>) -> Self {
-        self.machine = Some(machine);
+    pub fn pressure_of(mut self, machine: Arc<dyn pressure::Machine>) -> Self {
+        self.watched = Some(machine);
         self
     }
 
@@ -358,6 +368,14 @@ impl WorkerBuilder {
     #[must_use]
     pub fn boot(mut self, boot: impl Into<String>) -> Self {
         self.boot = boot.into();
+        self
+    }
+
+    /// Sets the description of this machine for the ledger, as soon as it is known; the worker does not wait for it.
+    /// Default: its [name](Self::vm) only.
+    #[must_use]
+    pub fn machine(mut self, machine: impl Future<Output = Machine> + Send + 'static) -> Self {
+        self.machine = Some(Describing::new(machine));
         self
     }
 
@@ -429,7 +447,12 @@ impl WorkerBuilder {
             return Err(Error::new(ErrorKind::Invalid, "set up a worker", faults.join("; ")));
         };
         let part = |_| Arc::new(Semaphore::new(RELEASES_AT_ONCE));
+        let (books, notes) = Books::new(self.id.clone(), self.boot.clone(), Arc::clone(&self.telemetry));
+        let books = Arc::new(books);
+        let only_named = Machine { vm: self.vm.clone(), ..Machine::default() };
+        let machine = self.machine.unwrap_or_else(|| Describing::new(std::future::ready(only_named)));
         let shared = Shared {
+            books: Arc::clone(&books),
             worker: self.id.clone(),
             releases: (0..self.store.queue.parts()).map(part).collect(),
             isolation: Arc::new(Isolation::default()),
@@ -467,13 +490,13 @@ impl WorkerBuilder {
             without_sources: self.sources.is_empty(),
             ..WorkerReport::new(self.id.clone())
         };
-        let monitor = Monitor::new(self.id, self.telemetry);
+        let monitor = Monitor::new(self.id, self.telemetry, books);
         let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());
         let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
-        if self.machine.is_some() {
+        if self.watched.is_some() {
             shared.show_no_pressure();
         }
-        let (sources, dependencies, machine) = (self.sources, self.dependencies, self.machine);
-        Ok(Worker { shared, registry, sources, dependencies, machine, monitor, reporter })
+        let (sources, dependencies, watched) = (self.sources, self.dependencies, self.watched);
+        Ok(Worker { shared, registry, sources, dependencies, watched, monitor, reporter, notes, machine })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::deliveries::{Deliveries, TaskEnded};
-use super::delivery::{DeliveryReport, Registry};
+use super::delivery::{DeliveryReport, Outcome, Registry};
 use super::drain::Drains;
 use super::interruptions::{Decision, InterruptionEvent, Interruptions};
 use super::janitor::Janitor;
@@ -23,7 +23,9 @@ use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::dependency::{BreakerState, DependencyHandle};
 use crate::healing::{self, HealingAction, Layer};
+use crate::ids::JobId;
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
+use crate::ledger::Failure;
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::InterruptionSource;
 use crate::report::{StopReason, Stopped};
@@ -38,6 +40,9 @@ const PREPARE_TRY: Duration = Duration::from_secs(30);
 
 /// How often a lasting failure of Resume's preparations is logged.
 const PREPARE_ROUND: Duration = Duration::from_secs(10);
+
+/// How long the end of a worker waits for the ledger.
+const LAST_ENTRIES: Duration = Duration::from_secs(1);
 
 /// The worker's loop and its actors.
 pub(super) struct Dispatcher {
@@ -54,6 +59,8 @@ pub(super) struct Dispatcher {
     stalls: Stalls,
     stuck: StuckSlots,
     ticks: Interval,
+    /// The jobs that were held when the drain under way began, for the ledger.
+    held_at_drain: Vec<JobId>,
     /// A second stop was requested.
     gave_up: bool,
     /// The worker ends because half of its slots are stuck.
@@ -96,6 +103,7 @@ impl Dispatcher {
             stalls: Stalls::new(),
             stuck: StuckSlots::new(Arc::clone(&shared)),
             ticks,
+            held_at_drain: Vec::new(),
             gave_up: false,
             is_to_restart: false,
             shared,
@@ -147,7 +155,7 @@ impl Dispatcher {
             LoopEvent::Stop => {
                 let (kind, budget) = (NoticeKind::Signal, self.shared.settings.budget);
                 let deadline = Deadline::of(&Notice::now("stop", kind.clone()), budget);
-                self.decide(Event::StopRequested(DrainOrder { kind, deadline }));
+                self.decide(Event::StopRequested(DrainOrder { kind, deadline, lead: None }));
             }
             LoopEvent::Interruption(event) => {
                 let state = self.state();
@@ -197,11 +205,11 @@ impl Dispatcher {
         }
         self.is_to_restart = true;
         let why = "half of its slots are stuck";
-        HealingAction::new(Layer::Worker, healing::Action::Restart, self.shared.worker.as_str(), why)
-            .note(&self.shared.telemetry);
+        let worker = self.shared.worker.as_str();
+        self.shared.books.healing(&HealingAction::new(Layer::Worker, healing::Action::Restart, worker, why));
         let (kind, budget) = (NoticeKind::Manual, self.shared.settings.budget);
         let deadline = Deadline::of(&Notice::now("restart", kind.clone()), budget);
-        self.decide(Event::StopRequested(DrainOrder { kind, deadline }));
+        self.decide(Event::StopRequested(DrainOrder { kind, deadline, lead: None }));
     }
 
     fn received(&mut self, received: Received) {
@@ -228,6 +236,17 @@ impl Dispatcher {
             self.receiver.note_taken();
         }
         self.drains.note(&report);
+        if let Some(failure) = report.failure {
+            self.shared.books.failed(Failure {
+                job: failure.job,
+                kind: report.kind.into_owned(),
+                delivery: failure.delivery,
+                reason: failure.reason,
+                poisoned: report.outcome == Outcome::DeadLettered,
+                worker: self.shared.worker.clone(),
+                at_unix_ms: unix_millis(),
+            });
+        }
     }
 
     fn carry_out(&mut self, decisions: Vec<Decision>) {
@@ -268,6 +287,7 @@ impl Dispatcher {
                 self.preparing = None;
                 self.receiver.stop();
                 self.janitor.stop();
+                self.held_at_drain = self.shared.running.map(|running| running.job().clone());
                 self.drains.begin(self.reporter.queue(), &order, self.deliveries.held());
             }
             Action::Tighten(order) => self.drains.tighten(&order),
@@ -306,7 +326,7 @@ impl Dispatcher {
             return;
         }
         let Some(report) = self.drains.end() else { return };
-        self.reporter.drained(&self.shared.drain_store.blobs, report);
+        self.reporter.drained(&self.shared, report, std::mem::take(&mut self.held_at_drain));
         if self.stage() != Stage::Stopped {
             self.decide(Event::Drained);
         }
@@ -347,7 +367,7 @@ impl Dispatcher {
 
     async fn end(mut self) -> Stopped {
         if !self.gave_up {
-            self.reporter.withdraw().await;
+            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LAST_ENTRIES));
             for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
                 slots.end().await;
             }

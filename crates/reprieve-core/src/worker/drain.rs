@@ -180,6 +180,7 @@ impl Drain {
             notice: order.kind.as_str().to_owned(),
             at_unix_ms: unix_millis() - i64::try_from(deadline.asked().elapsed().as_millis()).unwrap_or(0),
             held: held as u64,
+            lead_ms: order.lead.map(millis),
             ..DrainReport::default()
         };
         Self { deadline, report, began: deadline.asked(), released_at: deadline.asked(), grace: None }
@@ -210,6 +211,7 @@ impl Drain {
         self.tighten(order.deadline);
         if patient && self.deadline.patient_until().is_none() {
             order.kind.as_str().clone_into(&mut self.report.notice);
+            self.report.lead_ms = order.lead.map(millis);
         }
     }
 
@@ -232,6 +234,7 @@ impl Drain {
                 report.finished += 1;
             }
         }
+        report.work_kept_ms += millis(ended.work_kept);
         match ended.outcome {
             Outcome::Unconfirmed => report.work_unconfirmed_ms += millis(ended.work_at_stake),
             Outcome::Cut => report.work_lost_ms += millis(ended.work_at_stake),
@@ -280,6 +283,7 @@ impl Drain {
             still_running = r.still_running,
             work_lost_ms = r.work_lost_ms,
             work_unconfirmed_ms = r.work_unconfirmed_ms,
+            work_kept_ms = r.work_kept_ms,
             patient_ms = r.patient_ms,
             released_after_ms = r.released_after_ms,
             quiesced_after_ms = r.quiesced_after_ms,

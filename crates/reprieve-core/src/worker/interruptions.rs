@@ -235,7 +235,7 @@ impl Interruptions {
                 in_ms,
                 "received a notice; draining"
             );
-            decisions.push(Decision::Drain(DrainOrder { kind, deadline }));
+            decisions.push(Decision::Drain(DrainOrder { kind, deadline, lead: notice.lead() }));
         }
         for (key, work) in orders.resume {
             let id = &key.1;

@@ -177,7 +177,7 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
         }
     }
     let Some(next) = next else {
-        let Removed { arguments, records, payloads, results, drains, marks, bytes } = round.removed;
+        let Removed { arguments, records, payloads, results, drains, marks, ledger, bytes } = round.removed;
         if !round.removed.is_nothing() {
             tracing::info!(
                 arguments,
@@ -186,6 +186,7 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
                 results,
                 drains,
                 marks,
+                ledger,
                 bytes,
                 "removed expired objects"
             );

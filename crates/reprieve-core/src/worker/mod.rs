@@ -8,6 +8,7 @@
 //! | `deliveries` | the guardians of all held deliveries |
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
+//! | `bookkeeper`, `books` | writes the worker's entries of the ledger, in the background; where the others hand them in |
 //! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
 //! | `claims` | the right to have a machine replaced, of which the fleet has few |
 //! | `drain` | one drain from its order to its report |
@@ -27,6 +28,8 @@
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
 
 mod approval;
+mod bookkeeper;
+mod books;
 mod builder;
 mod cancels;
 mod claims;

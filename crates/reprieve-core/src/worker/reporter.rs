@@ -8,11 +8,14 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
+use super::books::Books;
+use super::shared::Shared;
 use crate::clock::unix_millis;
 use crate::dependency::DependencyReport;
 use crate::healing::HealingAction;
-use crate::ids::WorkerId;
+use crate::ids::{JobId, WorkerId};
 use crate::interruption::Stage;
+use crate::ledger::{Entry, How, Interruption, Ledger};
 use crate::mutex::{get, set};
 use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, LimitedKind, Roster, WorkerReport};
@@ -64,13 +67,15 @@ pub(super) struct Reporter {
     publishing: Option<JoinHandle<()>>,
     /// Drain reports that are being stored.
     storing: JoinSet<()>,
+    /// How many drains there were.
+    drains: u32,
 }
 
 impl Reporter {
     /// Creates the reporter of the worker that `worker` describes.
     pub(super) fn new(roster: Arc<dyn Roster>, worker: WorkerReport, monitor: Monitor) -> Self {
-        let (published_at, publishing, storing) = (None, None, JoinSet::new());
-        Self { roster, monitor, published: worker, published_at, publishing, storing }
+        let (published_at, publishing, storing, drains) = (None, None, JoinSet::new(), 0);
+        Self { roster, monitor, published: worker, published_at, publishing, storing, drains }
     }
 
     /// Returns the name of the worker's queue.
@@ -169,13 +174,40 @@ impl Reporter {
         })));
     }
 
-    /// Shows a drain's report, and stores it as `drains/<time>-<worker>.json` if anything was held,
-    /// because the machine will disappear with its log.
-    pub(super) fn drained(&mut self, blobs: &Arc<dyn BlobStore>, report: DrainReport) {
+    /// Shows the report of a drain that began with these jobs, and writes it into the ledger. If anything was held, stores it also as
+    /// `drains/<time>-<worker>.json`, because the machine will disappear with its log.
+    pub(super) fn drained(&mut self, shared: &Arc<Shared>, report: DrainReport, jobs: Vec<JobId>) {
         if report.held > 0 {
-            self.store(blobs, &report);
+            self.store(&shared.drain_store.blobs, &report);
         }
+        self.enter_into_ledger(shared, &report, jobs);
         self.monitor.drained(report);
+    }
+
+    /// Nothing is held any more, so this delays no release. It may take what is left of the budget, and at least as
+    /// long as the end of the process waits for it.
+    fn enter_into_ledger(&mut self, shared: &Arc<Shared>, report: &DrainReport, jobs: Vec<JobId>) {
+        let within = Duration::from_millis(report.budget_left_ms).clamp(LAST_TRY, TRY);
+        self.drains += 1;
+        let drain = self.drains;
+        let mut machine = shared.books.machine();
+        if machine.vm.is_empty() {
+            self.published.vm.clone_into(&mut machine.vm);
+        }
+        let entry = Entry::Interruption(Box::new(Interruption {
+            worker: self.published.worker.clone(),
+            boot: shared.life().to_owned(),
+            machine,
+            queue: self.published.queue.clone(),
+            at_unix_ms: report.at_unix_ms,
+            jobs,
+            how: How::Drained(report.clone()),
+        }));
+        let shared = Arc::clone(shared);
+        self.storing.spawn(in_process(async move {
+            let ledger = Ledger::new(Arc::clone(&shared.drain_store.records));
+            shared.books.write(&ledger, entry, drain, within).await;
+        }));
     }
 
     fn store(&mut self, blobs: &Arc<dyn BlobStore>, report: &DrainReport) {
@@ -224,6 +256,7 @@ impl Reporter {
 pub struct Monitor {
     worker: WorkerId,
     telemetry: Arc<Telemetry>,
+    books: Arc<Books>,
     stage: watch::Sender<Stage>,
     last_drain: Arc<Mutex<Option<DrainReport>>>,
     beat: Arc<Mutex<Instant>>,
@@ -232,10 +265,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    pub(super) fn new(worker: WorkerId, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(worker: WorkerId, telemetry: Arc<Telemetry>, books: Arc<Books>) -> Self {
         let monitor = Self {
             worker,
             telemetry,
+            books,
             stage: watch::Sender::new(Stage::Recover),
             last_drain: Arc::default(),
             beat: Arc::new(Mutex::new(Instant::now())),
@@ -292,9 +326,9 @@ impl Monitor {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Logs and counts what was done to heal a fault.
+    /// Logs and counts what is done to heal a fault, and has it written into the ledger.
     pub fn note(&self, action: &HealingAction) {
-        action.note(&self.telemetry);
+        self.books.healing(action);
     }
 
     /// Returns when the control loop last ran. It runs at least once a second, so a worker with an

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::books::Books;
 use super::cancels::Cancels;
 use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
@@ -84,6 +85,8 @@ pub(super) struct Shared {
     pub(super) elsewhere: Elsewhere,
     /// The machine's state.
     pub(super) pressure: Pressure,
+    /// Where the worker's parts hand in what goes into the ledger.
+    pub(super) books: Arc<Books>,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }
@@ -108,6 +111,11 @@ impl Shared {
     /// Whether every slot is occupied by such a task, so that this worker can run no job.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck() >= self.all_slots()
+    }
+
+    /// Returns the id of this machine's boot, or of this process where the system has none.
+    pub(super) fn life(&self) -> &str {
+        if self.boot.is_empty() { self.worker.as_str() } else { &self.boot }
     }
 
     /// Returns a number for a delivery, unique in this worker.
@@ -185,8 +193,15 @@ impl RunningJob {
             since_unix_ms: self.run.since_unix_ms,
             stalled_since_unix_ms: stalled_since,
             stalled_in: stalled_since.map(|_| shared.place_of(&self.run)),
+            began_unix_ms: self.run.began_unix_ms.get().copied(),
+            kept_ms: u64::try_from(self.run.work_kept().as_millis()).unwrap_or(u64::MAX),
             escalated: self.run.escalated.get().cloned(),
         }
+    }
+
+    /// Returns the job.
+    pub(super) fn job(&self) -> &JobId {
+        &self.run.job
     }
 
     pub(super) fn is_of(&self, job: &JobId) -> bool {

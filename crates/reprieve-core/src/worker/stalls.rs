@@ -140,7 +140,7 @@ fn stop(shared: &Shared, kind: &Kind, run: &JobRun, still: Duration) {
             still.as_secs(),
             kind.name
         );
-        HealingAction::new(Layer::Job, Action::StopJob, run.job.as_str(), why).note(&shared.telemetry);
+        shared.books.healing(&HealingAction::new(Layer::Job, Action::StopJob, run.job.as_str(), why));
     }
 }
 

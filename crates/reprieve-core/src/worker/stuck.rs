@@ -100,7 +100,7 @@ impl StuckSlots {
 
 fn note(shared: &Shared, job: &GivenUp, action: Action, why: &str) {
     let why = format!("{why} since it passed its limit of {:?} (kind {})", job.limit, job.kind);
-    HealingAction::new(Layer::Slot, action, job.job.as_str(), why).note(&shared.telemetry);
+    shared.books.healing(&HealingAction::new(Layer::Slot, action, job.job.as_str(), why));
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod foreign;
 mod foretold;
 mod going_back;
 mod leases;
+mod ledger;
 mod limits;
 mod limits_in_line;
 mod long_steps;

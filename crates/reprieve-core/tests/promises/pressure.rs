@@ -48,7 +48,7 @@ fn saving_never() -> Settings {
 
 fn start_on(machine: &Readable, store: &Store, job: &Steps, settings: Settings) -> Running {
     let worker = Worker::builder(store.clone()).settings(settings).job(job.clone());
-    start_built(worker.machine(Arc::new(machine.clone())))
+    start_built(worker.pressure_of(Arc::new(machine.clone())))
 }
 
 /// How often the job was saved.
@@ -269,7 +269,7 @@ async fn hungry_and_modest(limits: Limits, reserve: Option<MemoryReserve>) -> (S
     let settings = Settings { concurrency: 8, memory_reserve: reserve, ..saving_never() };
     let worker = Worker::builder(store.clone()).settings(settings);
     let worker = worker.job(Hungry(machine.clone())).job(Modest(machine.clone())).limits::<Hungry>(limits);
-    let worker = start_built(worker.machine(Arc::new(machine.clone())));
+    let worker = start_built(worker.pressure_of(Arc::new(machine.clone())));
     worker.started().await;
     sleep(secs(2)).await;
     Producer::new(store.clone()).enqueue(jobs).await.unwrap();

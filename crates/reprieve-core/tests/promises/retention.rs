@@ -73,11 +73,6 @@ async fn put_bytes(store: &Store, job: &str, record: Vec<u8>) {
     store.records.put(&id(job), None, write).await.unwrap();
 }
 
-async fn jobs_with_records(store: &Store) -> BTreeSet<String> {
-    let records = Page::all(|at| async move { store.records.page("", at.as_deref()).await });
-    records.await.unwrap().into_iter().map(|entry| entry.job.to_string()).collect()
-}
-
 async fn payloads(store: &Store) -> BTreeSet<(String, PayloadName)> {
     let payloads = Page::all(|at| async move { store.records.payload_page(at.as_deref()).await });
     payloads.await.unwrap().into_iter().map(|entry| (entry.job.to_string(), entry.name)).collect()
@@ -195,16 +190,13 @@ async fn attic() -> Attic {
         blobs: names(kept),
         records: names(records),
         payloads: payloads.map(|(job, number)| (job.to_owned(), payload(number))).into(),
-        removed: Removed {
-            arguments: 4,
-            records: 4,
-            payloads: 4,
-            results: 1,
-            drains: 1,
-            marks: 21,
-            bytes: 4 * 31,
-        },
+        removed: removed_of_attic(),
     }
+}
+
+fn removed_of_attic() -> Removed {
+    let removed = Removed { arguments: 4, records: 4, payloads: 4, results: 1, ..Removed::default() };
+    Removed { drains: 1, marks: 21, bytes: 4 * 31, ..removed }
 }
 
 fn newer_format() -> Vec<u8> {

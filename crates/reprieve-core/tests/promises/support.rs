@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
 use reprieve_core::interruption::{DuringFreeze, Policy, Stage};
+use reprieve_core::ledger::is_entry;
 use reprieve_core::memory::{self, ManualNotices, MemoryRecords};
-use reprieve_core::ports::{NewMessage, RecordStore, RecordWrite, Store};
+use reprieve_core::ports::{NewMessage, Page, RecordStore, RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
@@ -485,6 +486,13 @@ pub(crate) async fn poisoned(store: &Store) -> Vec<String> {
 pub(crate) async fn record(store: &Store, job: &JobId) -> Option<Record> {
     let stored = store.records.load(job).await.unwrap();
     stored.map(|stored| open(&stored.bytes).unwrap())
+}
+
+/// Returns the ids of the jobs that have a record.
+pub(crate) async fn jobs_with_records(store: &Store) -> BTreeSet<String> {
+    let records = Page::all(|at| async move { store.records.page("", at.as_deref()).await });
+    let jobs = records.await.unwrap().into_iter().filter(|entry| !is_entry(&entry.job));
+    jobs.map(|entry| entry.job.to_string()).collect()
 }
 
 /// Replaces the bytes of the job's record.

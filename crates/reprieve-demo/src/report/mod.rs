@@ -1,9 +1,10 @@
 //! The demo's report: one HTML page that needs no network, no script and no other file.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::format::{count, frame, span};
 use crate::history::{History, VmEnd, VmHistory};
+use crate::page::document;
 use crate::store::StoreKind;
 use crate::summary::Summary;
 
@@ -12,40 +13,22 @@ mod figures;
 mod frames;
 mod timeline;
 
-const STYLE: &str = include_str!("style.css");
-
-/// The page's content policy: only its own pictures and styles.
-const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'";
-
 /// The page. Whatever comes from the story is escaped.
 pub(crate) fn page(history: &History, summary: &Summary) -> String {
     let verdict = Verdict::of(history, summary);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="color-scheme" content="light dark";
-                title { "Reprieve demo: " (verdict.headline()) }
-                style { (PreEscaped(STYLE)) (PreEscaped(timeline::follow(history))) }
-            }
-            body {
-                (sheet())
-                main {
-                    (header(history, summary, &verdict))
-                    (figures::section(history, summary))
-                    (timeline::section(history))
-                    (cost::section(history, summary))
-                    (figures::drains(history))
-                    (frames::section(history))
-                    (footer(history))
-                }
-            }
+    let body = html! {
+        (sheet())
+        main {
+            (header(history, summary, &verdict))
+            (figures::section(history, summary))
+            (timeline::section(history))
+            (cost::section(history, summary))
+            (figures::drains(history))
+            (frames::section(history))
+            (footer(history))
         }
     };
-    page.into_string()
+    document(&format!("Reprieve demo: {}", verdict.headline()), &timeline::follow(history), &body)
 }
 
 fn header(history: &History, summary: &Summary, verdict: &Verdict) -> Markup {

@@ -41,6 +41,7 @@ async fn a_killed_process_messages_are_receivable_within_a_second() {
     assert!(after < Duration::from_secs(1), "{after:?}");
     assert!(deliveries.iter().all(|delivery| delivery.dequeue_count == 2), "a release is not a receive");
     assert!(store.roster.reports(LONG).await.unwrap().is_empty(), "its report goes with it");
+    assert_eq!(store.roster.departed(LONG).await.unwrap().len(), 1, "it is kept for the ledger");
 }
 
 /// One session's file may belong to another user or be damaged; other dead sessions are recovered

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use reprieve_core::codec::decode_state;
+use reprieve_core::ledger::is_entry;
 use reprieve_core::memory::MemoryRecords;
 use reprieve_core::ports::{
     ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
@@ -49,6 +50,10 @@ impl RecordStore for FarRecords {
         let (records, link, name) = (Arc::clone(&self.records), Arc::clone(&self.link), job.clone());
         let (call, issued) = (link.number(), link.history.now());
         let expected = expected.cloned();
+        if is_entry(job) {
+            let work = async move { records.put(&name, expected.as_ref(), write).await };
+            return self.link.call("write an entry of the ledger", work).await;
+        }
         let work = async move {
             let (record, payload) = (open(&write.record).ok(), write.payload.clone());
             let done = records.put(&name, expected.as_ref(), write).await;

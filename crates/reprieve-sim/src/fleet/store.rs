@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use reprieve_core::ledger::is_entry;
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Page, Queue, RecordStore, Store};
 use reprieve_core::record::{INLINE_BYTES_MAX, Record, Status, named_payloads, open};
@@ -171,7 +172,8 @@ impl SharedStore {
         }
         let mut payloads: BTreeSet<_> = self.records.payloads().into_iter().collect();
         let records = Page::all(|at| async move { self.records.page("", at.as_deref()).await });
-        for ListedRecord { job, .. } in records.await? {
+        let of_jobs = records.await?.into_iter().filter(|listed| !is_entry(&listed.job));
+        for ListedRecord { job, .. } in of_jobs {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };
             let named = named_payloads(&*self.records, &record).await?;

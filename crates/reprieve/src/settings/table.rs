@@ -353,7 +353,7 @@ pub(super) static WORKER: [Setting; 27] = [
 ];
 
 /// For how long a store keeps what is of use to people only: for workers and for `reprieve clean`.
-pub(super) static KEEP: [Setting; 3] = [
+pub(super) static KEEP: [Setting; 4] = [
     Setting {
         key: "keep-results",
         value: "DURATION|forever",
@@ -370,6 +370,14 @@ pub(super) static KEEP: [Setting; 3] = [
         help: "How long reports of drains are kept, at least 8d",
         details: "They are the blobs drains/, which `reprieve status` shows. The same for diagnoses/, of VMs that were to be replaced.",
         parse: |given, to| values::keep(given).map(|keep| to.worker.keep.drains = keep),
+    },
+    Setting {
+        key: "keep-ledger",
+        value: "DURATION|forever",
+        default: Default::Text("90d"),
+        help: "How long the ledger of boots, interruptions and failures is kept, at least 8d",
+        details: "`reprieve report` reads it.",
+        parse: |given, to| values::keep(given).map(|keep| to.worker.keep.ledger = keep),
     },
     Setting {
         key: "keep-unfinished",

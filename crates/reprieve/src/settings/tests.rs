@@ -99,6 +99,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("log", "warn"),
         ("keep-results", "400d"),
         ("keep-drains", "forever"),
+        ("keep-ledger", "200d"),
         ("keep-unfinished", "90d"),
     ];
     let flags: Vec<_> = given.iter().map(|(key, value)| format!("--{key}={value}")).collect();
@@ -117,7 +118,8 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         assert_eq!(settings.worker.remember_done, Duration::from_secs(90 * 60));
         let keep = settings.worker.keep;
         let days = |days: u64| Some(Duration::from_hours(24 * days));
-        assert_eq!((keep.results, keep.drains, keep.unfinished), (days(400), None, days(90)));
+        assert_eq!((keep.results, keep.drains), (days(400), None));
+        assert_eq!((keep.ledger, keep.unfinished), (days(200), days(90)));
         assert_eq!(settings.approve_for, ["workers_4", "workers_5"]);
         assert_eq!(settings.worker.expiring, Expiring::Keep);
         assert!(settings.metadata.is_none());

@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod endpoints;
+mod ledger;
 mod signals;
 mod support;
 mod usage;

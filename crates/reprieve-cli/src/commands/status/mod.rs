@@ -12,6 +12,7 @@ use reprieve::ports::{DeadLettered, Depth, Store, WorkerReport};
 use reprieve::worker::{DRAINS, DrainReport, report_every};
 use reprieve::{BlobName, Client, Result, StoreArgs, clock};
 use reprieve_core::envelope::Envelope;
+use reprieve_core::ledger::is_entry;
 use reprieve_core::record::{self, Record};
 use serde::Serialize;
 
@@ -34,6 +35,9 @@ const READ_MAX: usize = 50;
 
 /// The most records in a store in which moved jobs that wait are looked for.
 const RECORDS_MAX: usize = 32;
+
+/// The most lists of records for that: a store with few jobs may have many entries of the ledger.
+const LISTS_MAX: usize = 8;
 
 /// Shows a queue, its workers, their jobs and their drains
 #[derive(Debug, clap::Args)]
@@ -235,12 +239,19 @@ impl Moved {
     /// Reads the records of a small store.
     async fn all(client: &Client) -> Result<Vec<Self>> {
         let records = &client.store().records;
-        let page = records.page("", None).await?;
-        let mut moved = Vec::new();
-        if page.next.is_some() || page.entries.len() > RECORDS_MAX {
+        let (mut jobs, mut moved, mut at) = (Vec::new(), Vec::new(), None);
+        for _ in 0..LISTS_MAX {
+            let page = records.page("", at.as_deref()).await?;
+            jobs.extend(page.entries.into_iter().filter(|listed| !is_entry(&listed.job)));
+            at = page.next;
+            if at.is_none() || jobs.len() > RECORDS_MAX {
+                break;
+            }
+        }
+        if at.is_some() || jobs.len() > RECORDS_MAX {
             return Ok(moved);
         }
-        for listed in page.entries {
+        for listed in jobs {
             let Some(stored) = records.load(&listed.job).await? else { continue };
             // A damaged record, or one of a newer version, is for the workers to report.
             let Ok(record) = record::open(&stored.bytes) else { continue };

@@ -448,6 +448,8 @@ mod tests {
             since_unix_ms: NOW - 61_000,
             stalled_since_unix_ms: (job == "order-1").then_some(NOW - 754_000),
             stalled_in: (job == "order-1").then(|| "step 4, span download".to_owned()),
+            began_unix_ms: None,
+            kept_ms: 0,
             escalated: (job == "order-1").then(|| "3 deliveries ended before".to_owned()),
         }
     }

@@ -170,6 +170,7 @@ fn job_run(
         unconfirmed: Mutex::new(None),
         saving: Mutex::new(None),
         began: Mutex::new(None),
+        began_unix_ms: OnceLock::new(),
         since_unix_ms: unix_millis(),
         stalled_unix_ms: AtomicI64::new(0),
         hung: OnceLock::new(),

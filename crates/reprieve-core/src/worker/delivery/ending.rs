@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::dependency::DependencyHandle;
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ids::JobId;
 use crate::job::JobError;
 use crate::mutex::get;
 use crate::names::args_blob;
@@ -361,7 +362,7 @@ impl Guardian {
         let failed = account.failed.saturating_add(1);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; retrying it");
         self.note_delay(&assignment, delay).await;
-        self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
+        self.retry(assignment, EndKind::Failed, error.to_string(), delay).await
     }
 
     /// Handles a timeout, which is a failure. One of the whole job counts whether or not the job moved.
@@ -380,7 +381,20 @@ impl Guardian {
         let delay = limits.delay_after(account.timed_out);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, reason, timed_out, ?delay, "a job timed out; retrying it");
         self.note_delay(&assignment, delay).await;
-        self.release(assignment, Outcome::Retried, EndKind::TimedOut, &reason, delay).await
+        self.retry(assignment, EndKind::TimedOut, reason, delay).await
+    }
+
+    /// Releases the message of a job that failed.
+    async fn retry(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        kind: EndKind,
+        reason: String,
+        delay: Duration,
+    ) -> DeliveryReport {
+        let (job, delivery) = (assignment.job().clone(), assignment.run.delivery);
+        let report = self.release(assignment, Outcome::Retried, kind, &reason, delay).await;
+        report.because(job, delivery, reason)
     }
 
     /// Handles a job that was given up at a timeout. One that `blocks` its thread takes a slot of its worker along, so
@@ -580,8 +594,14 @@ impl Guardian {
             "a job can't continue; moving its message to the poison queue"
         );
         self.shared.deferred.forget(&job);
+        let (delivery, reason) = (self.lease.delivery.dequeue_count, letter.reason.clone());
         let settled = self.settle_letter(&job, letter, body).await;
-        DeliveryReport::new(kind, Outcome::DeadLettered, &settled)
+        let report = DeliveryReport::new(kind, Outcome::DeadLettered, &settled);
+        // A message that can't be read has an id, but not every queue's is a job's.
+        match JobId::parse(job) {
+            Ok(job) => report.because(job, delivery, reason),
+            Err(_) => report,
+        }
     }
 
     /// Moves the message to the poison queue with `body`, or with its original body where `body` is
@@ -645,6 +665,7 @@ impl Guardian {
             _ => (EndKind::Interrupted, "the worker was interrupted"),
         };
         let mut report = self.release(assignment, outcome, kind, why, Duration::ZERO).await;
+        report.work_kept = run.work_kept();
         if outcome == Outcome::Cut {
             // An unanswered save may have been applied, so the work since then is not known to be
             // lost.

@@ -309,6 +309,8 @@ impl Guardian {
         let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
         let began = Instant::now();
         set(&assignment.run.began, Some(began));
+        // A delivery begins once.
+        let _set = assignment.run.began_unix_ms.set(unix_millis());
         let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
         let mut task = self.start(&mut assignment, is_cancelled, (slot, place, in_fleet));
         let waited = self.watch(&assignment, &mut task, in_fleet_watch).await;

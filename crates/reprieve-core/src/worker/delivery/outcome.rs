@@ -110,6 +110,14 @@ pub(in crate::worker) struct GivenUp {
     pub(in crate::worker) task: AbortHandle,
 }
 
+/// A delivery that failed.
+#[derive(Debug)]
+pub(in crate::worker) struct FailedDelivery {
+    pub(in crate::worker) job: JobId,
+    pub(in crate::worker) delivery: u32,
+    pub(in crate::worker) reason: String,
+}
+
 /// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: Cow<'static, str>,
@@ -120,6 +128,10 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
     /// The same job, when it was given up because its step blocks its thread for longer than its kind allows.
     pub(in crate::worker) blocks: Option<GivenUp>,
+    /// Work of this delivery that is saved.
+    pub(in crate::worker) work_kept: Duration,
+    /// The failure for which it was retried or dead-lettered.
+    pub(in crate::worker) failure: Option<Box<FailedDelivery>>,
     /// Work that was not saved, or is not known to be saved.
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
@@ -166,6 +178,14 @@ impl DeliveryReport {
         self
     }
 
+    /// Adds why the delivery failed, if it was settled as a failure.
+    pub(super) fn because(mut self, job: JobId, delivery: u32, reason: String) -> Self {
+        if matches!(self.outcome, Outcome::Retried | Outcome::DeadLettered) {
+            self.failure = Some(Box::new(FailedDelivery { job, delivery, reason }));
+        }
+        self
+    }
+
     /// Returns a report with `outcome`.
     pub(super) fn ended(kind: impl Into<Cow<'static, str>>, outcome: Outcome) -> Self {
         Self {
@@ -174,6 +194,8 @@ impl DeliveryReport {
             settled_at: Instant::now(),
             task: None,
             blocks: None,
+            work_kept: Duration::ZERO,
+            failure: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
             over_limit: false,

@@ -52,7 +52,10 @@ impl Execution {
                 let own = self.run.record.lock().await.own().cloned();
                 return own.map(|claim| self.begin_under(claim, alone)).transpose();
             };
-            let mut claim = self.run.record.lock().await.claim_of(&look, generation);
+            let (mut claim, vanished) = {
+                let record = self.run.record.lock().await;
+                (record.claim_of(&look, generation), record.vanished(&look, generation))
+            };
             (claim.owner.company, alone) = self.company(&claim, alone).await?;
             if alone.is_none() {
                 // Begins before the claim: a job that waits for a suspect has no part in the
@@ -60,6 +63,9 @@ impl Execution {
                 self.begin().await?;
             }
             if self.write_claim(&look, &claim).await? {
+                if let Some(vanished) = vanished {
+                    self.shared.books.vanished(vanished);
+                }
                 return self.begin_under(claim, alone).map(Some);
             }
         }

@@ -1,0 +1,38 @@
+//! The ledger: what happened to machines, workers and jobs, in entries that outlive the machine.
+//!
+//! | written | when | by |
+//! |---|---|---|
+//! | [`Boot`] | once per boot of a machine | the first worker that starts there |
+//! | [`Interruption`] | once per drain; once per worker that died | the worker itself; whoever resumes the first of its jobs |
+//! | [`Failure`] | once per failed delivery | its worker |
+//! | [`HealingAction`] | once per action | its worker |
+//!
+//! Nothing is written for a job that is done. An entry is a record that is only created, with the entry as its note: it
+//! costs one write, and a report reads thousands of them in a few requests, because lists return notes. It is written
+//! as far as that succeeds in time: no lease, drain or job waits for it.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `entry` | the entries |
+//! | `name` | their names, which make them one where several workers write |
+//! | `store` | [`Ledger`]: writes and reads them |
+//! | `lives` | the lives of machines, as the entries and the roster tell |
+//! | `survival` | how long machines live, with a band |
+//! | `reasons` | failures by their reason |
+//! | `summary` | [`Summary`]: the figures of a time |
+
+mod entry;
+mod lives;
+mod name;
+mod reasons;
+mod store;
+mod summary;
+mod survival;
+
+pub use entry::{Boot, Death, Entry, Failure, HealingAction, How, Interruption, Machine};
+pub use lives::{Eviction, Life, lives};
+pub use name::is_entry;
+pub use reasons::{FailureGroup, group, normalise};
+pub use store::{Entries, Ledger};
+pub use summary::{Healed, HitJob, Kind, Moment, Share, Spread, Summary};
+pub use survival::{Point, Spell, curve, curve_at};

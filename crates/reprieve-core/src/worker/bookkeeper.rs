@@ -1,0 +1,301 @@
+//! Writes the worker's entries of the ledger in the background: that its machine booted, the deliveries that failed,
+//! and the deaths of other workers that it finds. A drain's own entry is the [`reporter`](super::reporter)'s.
+//!
+//! Nothing waits for it. An entry that can't be written in time is logged, counted and lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::books::{Describing, Note, Notes};
+use super::reporter::report_every;
+use super::shared::Shared;
+use crate::clock::unix_millis;
+use crate::error::Result;
+use crate::ids::WorkerId;
+use crate::ledger::{Boot, Death, Entry, How, Interruption, Ledger, Machine};
+use crate::ports::{InFlight, Roster, WorkerReport};
+use crate::process::in_process;
+use crate::record::Vanished;
+
+/// The longest time for one entry.
+const TRY: Duration = Duration::from_secs(10);
+
+/// The longest time for a look at the roster after a death.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// How many entries are written at a time, so that they leave the store to the jobs.
+const AT_ONCE: usize = 4;
+
+/// How many deaths may wait for a look. Any job of a worker that died leads to it again.
+const DEATHS_MAX: usize = 256;
+
+/// How many looks a death is given if the store fails.
+const LOOKS_MAX: u32 = 5;
+
+/// How long ago a worker may have died whose last report is read. Rosters keep a report for a day.
+const REPORTS_MAX_AGE: Duration = Duration::from_hours(24);
+
+/// Writes the entries.
+pub(super) struct Bookkeeper {
+    shared: Arc<Shared>,
+    ledger: Ledger,
+    /// The worker's queue, as its reports name it.
+    queue: String,
+    notes: Notes,
+    /// Until it is known what the machine is.
+    describing: Option<Describing>,
+    work: JoinSet<Vec<(Option<WorkerId>, Suspicion)>>,
+    /// The workers of which a delivery vanished; `None` for those that no record names.
+    suspects: BTreeMap<Option<WorkerId>, Suspicion>,
+}
+
+/// A worker may have died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Suspicion {
+    wrote_unix_ms: Option<i64>,
+    /// When to look. A worker that lives has published a report again by then.
+    look_at: Instant,
+    looks_left: u32,
+}
+
+impl Bookkeeper {
+    pub(super) fn new(shared: Arc<Shared>, queue: &str, notes: Notes, machine: Describing) -> Self {
+        let ledger = Ledger::new(Arc::clone(&shared.store.records));
+        let (work, suspects) = (JoinSet::new(), BTreeMap::new());
+        Self { shared, ledger, queue: queue.to_owned(), notes, describing: Some(machine), work, suspects }
+    }
+
+    /// Writes until the worker ends.
+    pub(super) async fn run(mut self) {
+        let since_unix_ms = unix_millis();
+        loop {
+            let look_at = self.suspects.values().map(|suspicion| suspicion.look_at).min();
+            let far = Instant::now() + Duration::from_hours(1);
+            tokio::select! {
+                biased;
+                Some(done) = self.work.join_next() => self.suspects.extend(done.unwrap_or_default()),
+                machine = described(self.describing.as_mut()) => {
+                    self.describing = None;
+                    self.booted(machine, since_unix_ms);
+                }
+                () = sleep_until(look_at.unwrap_or(far)), if look_at.is_some() => self.look(),
+                note = self.notes.next(), if self.work.len() < AT_ONCE => match note {
+                    Some(Note::Entry(entry)) => self.write(*entry),
+                    Some(Note::Vanished(vanished)) => self.suspect(vanished),
+                    Some(Note::Flush(done)) => {
+                        while self.work.join_next().await.is_some() {}
+                        // Whoever asked may have given up.
+                        let _sent = done.send(());
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn booted(&mut self, machine: Machine, at_unix_ms: i64) {
+        self.shared.books.describe(machine.clone());
+        let (boot, worker) = (self.shared.life().to_owned(), self.shared.worker.clone());
+        self.write(Entry::Boot(Boot { boot, worker, at_unix_ms, machine }));
+    }
+
+    fn write(&mut self, entry: Entry) {
+        let (shared, ledger) = (Arc::clone(&self.shared), self.ledger.clone());
+        self.work.spawn(in_process(async move {
+            shared.books.write(&ledger, entry, 0, TRY).await;
+            Vec::new()
+        }));
+    }
+
+    fn suspect(&mut self, Vanished { worker, wrote_unix_ms }: Vanished) {
+        if self.suspects.len() >= DEATHS_MAX && !self.suspects.contains_key(&worker) {
+            return self.shared.books.count("dropped");
+        }
+        let look_at = Instant::now() + silence(&*self.shared.store.roster);
+        let new = Suspicion { wrote_unix_ms, look_at, looks_left: LOOKS_MAX };
+        let known = self.suspects.entry(worker).or_insert(new);
+        known.wrote_unix_ms = known.wrote_unix_ms.max(wrote_unix_ms);
+    }
+
+    /// Looks who of the suspects has died.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let is_due = |_: &Option<WorkerId>, suspicion: &mut Suspicion| suspicion.look_at <= now;
+        let due: BTreeMap<_, _> = self.suspects.extract_if(.., is_due).collect();
+        let (shared, ledger, queue) = (Arc::clone(&self.shared), self.ledger.clone(), self.queue.clone());
+        self.work.spawn(in_process(async move {
+            let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue };
+            match timeout(LOOK, inquest.hold(&due)).await {
+                Ok(Ok(())) => return Vec::new(),
+                Ok(Err(error)) => tracing::debug!(%error, "failed to look which workers died; looking again"),
+                Err(_) => tracing::debug!("timed out looking which workers died; looking again"),
+            }
+            let again = now + LOOK * 2;
+            let left = due.into_iter().filter(|(_, suspicion)| suspicion.looks_left > 1);
+            left.map(|(worker, it)| {
+                (worker, Suspicion { look_at: again, looks_left: it.looks_left - 1, ..it })
+            })
+            .collect()
+        }));
+    }
+}
+
+async fn described(describing: Option<&mut Describing>) -> Machine {
+    match describing {
+        Some(describing) => describing.done().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// For how long a worker publishes nothing that has died: it missed several reports.
+fn silence(roster: &dyn Roster) -> Duration {
+    report_every(roster) * 3
+}
+
+/// A look at the roster, to find which workers have died.
+struct Inquest<'a> {
+    shared: &'a Shared,
+    ledger: &'a Ledger,
+    queue: &'a str,
+}
+
+impl Inquest<'_> {
+    /// Writes down the deaths among the suspects. What fails is done again with the whole look, and each death is
+    /// written once.
+    async fn hold(&self, suspects: &BTreeMap<Option<WorkerId>, Suspicion>) -> Result<()> {
+        let roster = &*self.shared.store.roster;
+        let alive = roster.members(silence(roster)).await?;
+        let is_alive = |worker: &WorkerId| {
+            *worker == self.shared.worker || alive.iter().any(|member| member.worker == *worker)
+        };
+        let mut reports = roster.reports(REPORTS_MAX_AGE).await?;
+        reports.extend(roster.departed(REPORTS_MAX_AGE).await?);
+        for (worker, Suspicion { wrote_unix_ms, .. }) in suspects {
+            let dead = match worker {
+                Some(worker) => vec![worker],
+                // No record names it: every silent worker of this queue that held something.
+                None => reports
+                    .iter()
+                    .filter(|report| !report.in_flight.is_empty() && report.queue == self.queue)
+                    .map(|report| &report.worker)
+                    .collect(),
+            };
+            for worker in dead.into_iter().filter(|worker| !is_alive(worker)) {
+                self.find(worker, *wrote_unix_ms, &reports).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down a death, unless that is done, or the worker had drained.
+    async fn find(&self, worker: &WorkerId, wrote: Option<i64>, reports: &[WorkerReport]) -> Result<()> {
+        let report = reports.iter().find(|report| report.worker == *worker);
+        let ends = self.ledger.interruptions_of(worker).await?;
+        if ends.iter().any(|end| matches!(end.how, How::Died(_))) || has_drained(&ends, wrote, report) {
+            return Ok(());
+        }
+        let death = self.entry(worker, wrote, report, reports);
+        tracing::info!(%worker, vm = death.machine.vm, held = death.held(), "found that a worker has died");
+        self.shared.books.write(self.ledger, Entry::Interruption(Box::new(death)), 0, TRY).await;
+        Ok(())
+    }
+
+    /// The entry of a death.
+    fn entry(
+        &self,
+        worker: &WorkerId,
+        wrote: Option<i64>,
+        report: Option<&WorkerReport>,
+        reports: &[WorkerReport],
+    ) -> Interruption {
+        let found_unix_ms = unix_millis();
+        let at_unix_ms = report.map(|report| report.at_unix_ms).max(wrote).unwrap_or(found_unix_ms);
+        let boot = report.map(|report| report.boot.clone()).unwrap_or_default();
+        let later = i64::try_from(silence(&*self.shared.store.roster).as_millis()).unwrap_or(i64::MAX);
+        let is_here = !boot.is_empty() && boot == self.shared.boot;
+        let machine_lives = is_here
+            || reports.iter().any(|other| {
+                !boot.is_empty() && other.boot == boot && other.at_unix_ms > at_unix_ms.saturating_add(later)
+            });
+        let in_flight = report.map_or(&[][..], |report| &report.in_flight);
+        let work = in_flight.iter().map(|job| work_of(job, at_unix_ms));
+        let (work_lost_ms, work_kept_ms) =
+            work.fold((0, 0), |(lost, kept), (more_lost, more_kept)| (lost + more_lost, kept + more_kept));
+        let held = in_flight.len() as u64;
+        let vm = report.map(|report| report.vm.clone()).unwrap_or_default();
+        Interruption {
+            worker: worker.clone(),
+            boot: if boot.is_empty() { worker.to_string() } else { boot },
+            machine: Machine { vm, ..Machine::default() },
+            queue: report.map(|report| report.queue.clone()).unwrap_or_default(),
+            at_unix_ms,
+            jobs: in_flight.iter().map(|job| job.job.clone()).collect(),
+            how: How::Died(Death { found_unix_ms, machine_lives, held, work_lost_ms, work_kept_ms }),
+        }
+    }
+}
+
+/// The work of a job that was lost, and that was kept, if its worker died at `at_unix_ms`; in milliseconds.
+fn work_of(job: &InFlight, at_unix_ms: i64) -> (u64, u64) {
+    let ran = job.began_unix_ms.map_or(0, |began| at_unix_ms.saturating_sub(began));
+    (u64::try_from(ran).unwrap_or(0).saturating_sub(job.kept_ms), job.kept_ms)
+}
+
+/// Whether the worker's last sign of life is of before the end of a drain of its own: what it held was abandoned
+/// then, and the drain's entry says so. All of these times are by that worker's clock.
+fn has_drained(ends: &[Interruption], wrote: Option<i64>, report: Option<&WorkerReport>) -> bool {
+    let ended = ends.iter().filter_map(|end| match &end.how {
+        How::Drained(report) => {
+            let took = report.patient_ms.saturating_add(report.quiesced_after_ms);
+            Some(end.at_unix_ms.saturating_add(i64::try_from(took).unwrap_or(i64::MAX)))
+        }
+        How::Died(_) => None,
+    });
+    let worked = report.filter(|report| report.stage == "start").map(|report| report.at_unix_ms).max(wrote);
+    ended.max().is_some_and(|ended| worked.is_none_or(|worked| worked <= ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::DrainReport;
+
+    fn drained(at_unix_ms: i64, took_ms: u64) -> Interruption {
+        let report = DrainReport { quiesced_after_ms: took_ms, ..DrainReport::default() };
+        let (worker, boot) = (WorkerId::new("w"), String::new());
+        let (machine, queue) = (Machine::default(), String::new());
+        Interruption { worker, boot, machine, queue, at_unix_ms, jobs: Vec::new(), how: How::Drained(report) }
+    }
+
+    fn seen(stage: &str, at_unix_ms: i64) -> WorkerReport {
+        WorkerReport { stage: stage.to_owned(), at_unix_ms, ..WorkerReport::new(WorkerId::new("w")) }
+    }
+
+    #[test]
+    fn a_death_after_a_drain_is_one_only_if_the_worker_had_gone_back_to_work() {
+        let ends = [drained(1_000, 100), drained(5_000, 300)];
+        for (stage, at, wrote, has) in [
+            ("shutdown", 9_000, None, true),
+            ("start", 5_200, None, true),
+            ("start", 5_301, None, false),
+            ("shutdown", 9_000, Some(5_250), true),
+            ("shutdown", 9_000, Some(5_400), false),
+        ] {
+            assert_eq!(has_drained(&ends, wrote, Some(&seen(stage, at))), has, "{stage} {at} {wrote:?}");
+        }
+        assert!(has_drained(&ends, None, None) && !has_drained(&[], None, None));
+    }
+
+    #[test]
+    fn work_is_lost_from_the_last_save_to_the_last_sign_of_life() {
+        let job = |began_unix_ms, kept_ms| InFlight { began_unix_ms, kept_ms, ..InFlight::for_tests() };
+        assert_eq!(work_of(&job(Some(1_000), 600), 2_000), (400, 600));
+        assert_eq!(work_of(&job(Some(1_000), 0), 2_000), (1_000, 0));
+        assert_eq!(work_of(&job(None, 0), 2_000), (0, 0), "it had no slot");
+        assert_eq!(work_of(&job(Some(3_000), 600), 2_000), (0, 600), "it began after the report");
+    }
+}

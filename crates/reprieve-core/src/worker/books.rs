@@ -1,0 +1,156 @@
+//! Where the worker's parts hand in what goes into the ledger. The [`bookkeeper`](super::bookkeeper) writes it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::clock::unix_millis;
+use crate::healing::HealingAction;
+use crate::ids::WorkerId;
+use crate::ledger::{self, Entry, Failure, Ledger, Machine};
+use crate::record::Vanished;
+use crate::telemetry::{ByResult, Telemetry};
+
+/// How many entries may wait to be written. A kind of job that always fails makes hundreds within a second.
+const WAITING_MAX: usize = 1_024;
+
+/// The worker's parts hand in here what is to be written. Never waits.
+#[derive(Debug)]
+pub(super) struct Books {
+    notes: mpsc::Sender<Note>,
+    machine: OnceLock<Machine>,
+    worker: WorkerId,
+    boot: String,
+    telemetry: Arc<Telemetry>,
+}
+
+/// What a part hands in.
+#[derive(Debug)]
+pub(super) enum Note {
+    Entry(Box<Entry>),
+    Vanished(Vanished),
+    /// Write all that came before, then answer.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The description of the worker's machine, as soon as it is known.
+pub(super) struct Describing(Pin<Box<dyn Future<Output = Machine> + Send>>);
+
+impl Describing {
+    pub(super) fn new(machine: impl Future<Output = Machine> + Send + 'static) -> Self {
+        Self(Box::pin(machine))
+    }
+
+    /// Waits until it is known. Cancel-safe.
+    pub(super) async fn done(&mut self) -> Machine {
+        self.0.as_mut().await
+    }
+}
+
+impl fmt::Debug for Describing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Describing")
+    }
+}
+
+impl Books {
+    /// Returns the books, and the end from which the bookkeeper takes what is handed in.
+    pub(super) fn new(worker: WorkerId, boot: String, telemetry: Arc<Telemetry>) -> (Self, Notes) {
+        let (notes, received) = mpsc::channel(WAITING_MAX);
+        (Self { notes, machine: OnceLock::new(), worker, boot, telemetry }, Notes(received))
+    }
+
+    /// Takes the description of this machine; the first one stays.
+    pub(super) fn describe(&self, machine: Machine) {
+        let _set = self.machine.set(machine);
+    }
+
+    /// Returns the description of this machine; empty while it is not known.
+    pub(super) fn machine(&self) -> Machine {
+        self.machine.get().cloned().unwrap_or_default()
+    }
+
+    /// Has a failed delivery written down.
+    pub(super) fn failed(&self, failure: Failure) {
+        self.hand_in(Note::Entry(Box::new(Entry::Failure(failure))));
+    }
+
+    /// Logs and counts what is done to heal a fault, and has it written down.
+    pub(super) fn healing(&self, action: &HealingAction) {
+        action.note(&self.telemetry);
+        let HealingAction { layer, action, subject, why } = action;
+        self.hand_in(Note::Entry(Box::new(Entry::Healing(ledger::HealingAction {
+            layer: layer.as_str().to_owned(),
+            fault: format!("{subject}: {why}"),
+            action: action.as_str().to_owned(),
+            outcome: "begun".to_owned(),
+            worker: self.worker.clone(),
+            boot: self.boot.clone(),
+            vm: self.machine().vm,
+            at_unix_ms: unix_millis(),
+            found_after_ms: None,
+            took_ms: None,
+        }))));
+    }
+
+    /// Has the death behind a vanished delivery written down, if it is one.
+    pub(super) fn vanished(&self, vanished: Vanished) {
+        self.hand_in(Note::Vanished(vanished));
+    }
+
+    /// Waits until all that was handed in is written or given up, for at most `within`.
+    pub(super) async fn flush(&self, within: Duration) {
+        let (done, all_done) = oneshot::channel();
+        let flushed = async {
+            if self.notes.send(Note::Flush(done)).await.is_ok() {
+                // Without an answer the bookkeeper is gone, and so is what it had to write.
+                let _answered = all_done.await;
+            }
+        };
+        if timeout(within, flushed).await.is_err() {
+            tracing::debug!("timed out writing the last entries of the ledger");
+        }
+    }
+
+    fn hand_in(&self, note: Note) {
+        if self.notes.try_send(note).is_err() {
+            self.count("dropped");
+        }
+    }
+
+    /// Writes an entry within this time; a drain's as the `drain`-th of its worker. Logs and counts a failure.
+    pub(super) async fn write(&self, ledger: &Ledger, entry: Entry, drain: u32, within: Duration) -> bool {
+        let result = match timeout(within, ledger.write_drain(entry, drain)).await {
+            Ok(Ok(_)) => "ok",
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
+                "error"
+            }
+            Err(_) => {
+                tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it");
+                "error"
+            }
+        };
+        self.count(result);
+        result == "ok"
+    }
+
+    pub(super) fn count(&self, result: &'static str) {
+        self.telemetry.ledger_entries.get_or_create(&ByResult { result }).inc();
+    }
+}
+
+/// What the worker's parts hand in.
+#[derive(Debug)]
+pub(super) struct Notes(mpsc::Receiver<Note>);
+
+impl Notes {
+    /// Waits for the next. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Note> {
+        self.0.recv().await
+    }
+}

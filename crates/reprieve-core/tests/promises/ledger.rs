@@ -1,0 +1,235 @@
+//! What happened is in the ledger once, whoever saw it, and writing it costs no job anything.
+
+use reprieve_core::ledger::{Death, Entries, How, Interruption, Ledger, Machine};
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
+use reprieve_core::ports::{Ending, Store};
+use reprieve_core::telemetry::ByResult;
+use reprieve_core::worker::{Settings, Worker, WorkerBuilder};
+use reprieve_core::{ErrorKind, NoticeId, WorkerId};
+use tokio::time::{Instant, sleep};
+
+use crate::support::*;
+
+fn wide() -> Settings {
+    Settings { concurrency: 50, lease: secs(20), ..settings() }
+}
+
+async fn ledger(store: &Store) -> Entries {
+    Ledger::new(store.records.clone()).read(0).await.unwrap()
+}
+
+async fn interruptions(store: &Store) -> Vec<Interruption> {
+    ledger(store).await.interruptions
+}
+
+fn death(it: &Interruption) -> &Death {
+    let How::Died(death) = &it.how else { panic!("it drained: {it:?}") };
+    death
+}
+
+fn on_boot(store: &Store, job: &Steps, settings: Settings, boot: &str) -> WorkerBuilder {
+    let machine = Machine { vm: format!("vm-{boot}"), zone: "2".to_owned(), ..Machine::default() };
+    let worker = Worker::builder(store.clone()).job(job.clone()).settings(settings);
+    worker.vm(format!("vm-{boot}")).boot(boot).machine(async { machine })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_killed_with_fifty_jobs_has_one_entry_whoever_resumes_them() {
+    // Some save before it dies, so that their records name it; in the other world none does.
+    for saves in [true, false] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &vec![Plan::new(60, 1_000); 50]).await;
+        let killed = start_built(on_boot(&store, &job, wide(), "one"));
+        sleep(if saves { secs(13) } else { secs(3) }).await;
+        let worker = killed.monitor.worker().clone();
+        killed.kill().await;
+        let others = ["two", "three", "four"]
+            .map(|boot| start_built(on_boot(&store, &job, Settings { concurrency: 17, ..wide() }, boot)));
+        emptied(&store, secs(900)).await;
+        let found = interruptions(&store).await;
+        assert_eq!(found.len(), 1, "saves {saves}: {found:?}");
+        let (found, died) = (&found[0], death(&found[0]));
+        assert_eq!(
+            (&found.worker, found.boot.as_str(), found.machine.vm.as_str()),
+            (&worker, "one", "vm-one")
+        );
+        assert_eq!((died.held, died.machine_lives), (50, false));
+        // Each had run for 13 s and was saved at 10 s; or for 3 s, and never. The last report is up to a second old.
+        let (lost, kept) = if saves { (100_000..=150_000, 500_000) } else { (100_000..=150_000, 0) };
+        assert!(lost.contains(&died.work_lost_ms), "saves {saves}: {died:?}");
+        assert!(died.work_kept_ms.abs_diff(kept) < 20_000, "saves {saves}: {died:?}");
+        for other in others {
+            other.stop().await;
+        }
+        assert_eq!(interruptions(&store).await.len(), 4, "the others drained");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_workers_of_a_machine_write_one_boot() {
+    let (store, job) = (memory::store(), Steps::default());
+    let workers: Vec<_> = (0..10).map(|_| start_built(on_boot(&store, &job, settings(), "one"))).collect();
+    let other = start_built(on_boot(&store, &job, settings(), "two"));
+    sleep(secs(1)).await;
+    let boots = ledger(&store).await.boots;
+    let found: Vec<_> = boots.iter().map(|boot| (boot.boot.as_str(), boot.machine.zone.as_str())).collect();
+    assert_eq!(found, [("one", "2"), ("two", "2")]);
+    assert!(workers.iter().any(|worker| *worker.monitor.worker() == boots[0].worker));
+    assert_eq!(*other.monitor.worker(), boots[1].worker);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_writes_its_own_entry_and_no_finder_a_second() {
+    let (store, job) = (memory::store(), Steps::default());
+    // The first yields. The message of the second can't be released, so it is found later as one that vanished.
+    enqueue(&store, &[Plan::new(60, 1_000).habit(Habit::Watches), Plan::new(60, 1_000)]).await;
+    let (broken, faults) = Faults::wrap(store.clone());
+    let worker = start_built_with(on_boot(&broken, &job, wide(), "one"), ManualNotices::answered());
+    sleep(secs(12)).await;
+    faults.every_call(Op::Release, Fault::Fail(ErrorKind::Unavailable));
+    let report = worker.evict(secs(6)).await;
+    assert!(report.abandoned >= 1, "{report:?}");
+    within(secs(5), "the entry", async || !interruptions(&store).await.is_empty()).await;
+    worker.kill().await;
+    let other = start_built(on_boot(&store, &job, wide(), "two"));
+    emptied(&store, secs(900)).await;
+    sleep(secs(120)).await;
+    let found = interruptions(&store).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].notice(), found[0].boot.as_str()), (Some("Preempt"), "one"));
+    let How::Drained(kept) = &found[0].how else { panic!("{found:?}") };
+    assert_eq!((kept, kept.lead_ms), (&report, Some(6_000)));
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_says_what_was_kept_and_what_was_lost() {
+    let (store, job) = (memory::store(), Steps::default());
+    // One is saved when it yields, the other never yields: saved at 10 s, it loses what came since.
+    enqueue(&store, &[Plan::new(60, 1_000), Plan::new(60, 1_000).habit(Habit::StuckAt(11))]).await;
+    let worker = start_built(on_boot(&store, &job, wide(), "one"));
+    sleep(ms(13_500)).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.released_saved, report.released_cut), (1, 1), "{report:?}");
+    assert!((22_000..25_000).contains(&report.work_kept_ms), "14 s and 10 s: {report:?}");
+    assert!((5_000..8_000).contains(&report.work_lost_ms), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_goes_back_to_work_after_a_drain_and_is_killed_has_both_entries() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(100, 1_000)]).await;
+    let worker = start_built(on_boot(&store, &job, settings(), "one"));
+    sleep(secs(8)).await;
+    worker.evict(secs(30)).await;
+    worker.notices.over(&NoticeId::new("evicted"), Ending::Withdrawn);
+    sleep(secs(20)).await;
+    worker.kill().await;
+    let other = start_built(on_boot(&store, &job, settings(), "two"));
+    emptied(&store, secs(900)).await;
+    let found = interruptions(&store).await;
+    assert_eq!(found.iter().map(Interruption::notice).collect::<Vec<_>>(), [None, Some("Preempt")]);
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_only_lost_its_leases_is_not_called_dead() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(200, 1_000), Plan::new(200, 1_000)]).await;
+    let (cut_off, faults) = Faults::wrap(store.clone());
+    let worker = start_built(on_boot(&cut_off, &job, wide(), "one"));
+    sleep(secs(12)).await;
+    faults.every_call(Op::Renew, Fault::Fail(ErrorKind::Unavailable));
+    let other = start_built(on_boot(&store, &job, wide(), "two"));
+    sleep(secs(30)).await;
+    faults.clear(Op::Renew);
+    emptied(&store, secs(900)).await;
+    sleep(secs(120)).await;
+    assert_eq!(interruptions(&store).await, []);
+    assert!(worker.monitor.telemetry().leases_lost.get() >= 1, "it lost one");
+    drop((worker, other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_failed_delivery_has_an_entry_and_a_successful_job_has_none() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let plans = [
+        Plan::new(3, 10).habit(Habit::PanicsAt(1)),
+        Plan::new(3, 10).habit(Habit::FatalAt(1)),
+        Plan::new(30, 10).habit(Habit::FailsOnceEvery(30)),
+    ];
+    let ids = enqueue(&inner, &plans).await;
+    let worker = start(&store, &job);
+    emptied(&inner, secs(3_600)).await;
+    sleep(secs(1)).await;
+    let failures = ledger(&inner).await.failures;
+    let of = |at: usize| {
+        let mut of_job: Vec<_> = failures.iter().filter(|failure| failure.job == ids[at]).collect();
+        of_job.sort_by_key(|failure| failure.delivery);
+        of_job
+    };
+    assert_eq!(failures.len() as u64, worker.ended("retried") + worker.ended("dead_lettered"));
+    // The step before the panic is saved after the first failure, which is forgiven then.
+    let deliveries: Vec<_> = of(0).iter().map(|failure| (failure.delivery, failure.poisoned)).collect();
+    assert_eq!(deliveries, [(1, false), (2, false), (3, false), (4, false), (5, false), (6, true)]);
+    assert!(of(0).iter().all(|failure| failure.reason.contains("step 1 is cursed")), "{failures:?}");
+    assert_eq!(
+        of(1).iter().map(|it| (it.reason.as_str(), it.poisoned)).collect::<Vec<_>>(),
+        [("never", true)]
+    );
+    assert_eq!(of(2).len(), 1);
+    let before = faults.calls(Op::Ledger);
+    enqueue(&inner, &vec![Plan::new(2, 10); 500]).await;
+    emptied(&inner, secs(3_600)).await;
+    sleep(secs(60)).await;
+    assert_eq!(faults.calls(Op::Ledger), before, "500 jobs that were done");
+    worker.stop().await;
+    assert_eq!(faults.calls(Op::Ledger), before + 1, "the drain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_does_not_answer_delays_no_release_and_fails_no_drain() {
+    for fault in [Fault::Hang, Fault::Fail(ErrorKind::Denied)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Ledger, fault);
+        let failing = Plan::new(2, 10).habit(Habit::FatalAt(1));
+        enqueue(&inner, &[vec![failing; 20], vec![Plan::new(60, 1_000); 4]].concat()).await;
+        let worker = start(&store, &job);
+        within(secs(60), "the failures", async || worker.ended("dead_lettered") == 20).await;
+        sleep(secs(7)).await;
+        let report = worker.evict(secs(30)).await;
+        assert_eq!((report.held, report.released_saved), (4, 4), "{fault:?}: {report:?}");
+        assert!(report.released_after_ms < 1_100, "{fault:?}: {report:?}");
+        let began = Instant::now();
+        let telemetry = worker.monitor.telemetry().clone();
+        worker.stop().await;
+        assert!(began.elapsed() <= secs(2), "{fault:?}: the end took {:?}", began.elapsed());
+        let lost = telemetry.ledger_entries.get_or_create(&ByResult { result: "error" }).get();
+        assert!(fault == Fault::Hang || lost >= 22, "{lost} entries are counted as lost");
+        assert_eq!(ledger(&inner).await, Entries::default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
+    use reprieve_core::retention::Keep;
+    on_one_clock();
+    let (store, job) = (memory::store(), Steps::default());
+    let worker = start_built(on_boot(&store, &job, settings(), "one"));
+    worker.started().await;
+    worker.stop().await;
+    let days = |days: u64| secs(days * 86_400);
+    tokio::time::advance(days(20)).await;
+    assert_eq!(clean(&store, Keep::default(), false).await.ledger, 0);
+    let keep = Keep { ledger: Some(days(19)), ..Keep::default() };
+    assert_eq!(clean(&store, Keep { ledger: None, ..keep }, false).await.ledger, 0);
+    assert_eq!((clean(&store, keep, true).await.ledger, clean(&store, keep, false).await.ledger), (2, 2));
+    assert_eq!(ledger(&store).await, Entries::default());
+    let of_job = format!("reprieve-ledger.end.{}.died", WorkerId::unique());
+    let job = reprieve_core::NewJob::of::<Steps>(&Plan::new(1, 1)).unwrap();
+    let job = job.with_id(reprieve_core::JobId::parse(of_job).unwrap());
+    let error = reprieve_core::Producer::new(store.clone()).enqueue(vec![job]).await.unwrap_err();
+    assert!(error.to_string().contains("an entry of the ledger"), "{error}");
+}
