@@ -66,6 +66,8 @@ pub(super) struct Lanes {
     began: Instant,
     /// When the older versions were last asked all at once.
     all_at_once_at: Option<Instant>,
+    /// When this watcher last tried whether another one alone gets no answers.
+    tried_at: Option<Instant>,
 }
 
 impl Lanes {
@@ -80,7 +82,7 @@ impl Lanes {
             Some(version) => vec![Lane::new(version, Role::Documented, began)],
             None => ApiVersion::ALL.map(|version| Lane::new(version, role(version), began)).into(),
         };
-        Self { all, throttle: Throttle::default(), began, all_at_once_at: None }
+        Self { all, throttle: Throttle::default(), began, all_at_once_at: None, tried_at: None }
     }
 
     /// A lane, by its index.
@@ -93,11 +95,17 @@ impl Lanes {
         self.all.iter().position(|lane| lane.version == version)
     }
 
-    /// The lane whose version is likeliest to be answered: the one that was last, or the documented one.
-    pub(super) fn likeliest(&self) -> usize {
-        let answered = (0..self.all.len()).filter(|lane| self.all[*lane].answered_at().is_some());
+    /// The lane in which to try whether another watcher alone gets no answers: of the versions that list evictions
+    /// the one that was answered last, or the documented one; and at the next times any of them.
+    pub(super) fn next_to_try(&mut self, now: Instant) -> usize {
+        let listing: Vec<_> = (0..self.all.len()).filter(|lane| self.lists_evictions(*lane)).collect();
+        let answered = listing.iter().copied().filter(|lane| self.all[*lane].answered_at().is_some());
         let last = answered.max_by_key(|lane| self.all[*lane].answered_at());
-        last.or_else(|| self.mains().last()).unwrap_or_default()
+        let heard = last.and_then(|lane| self.all[lane].answered_at());
+        let is_first = self.tried_at.replace(now).is_none_or(|at| heard.is_some_and(|heard| heard > at));
+        let any = || listing.get(rand::random_range(0..listing.len().max(1))).copied();
+        let likeliest = last.or_else(|| self.mains().last());
+        if is_first { likeliest } else { any().or(likeliest) }.unwrap_or_default()
     }
 
     /// Notes that this process did nothing for so long, and so heard no answers.
@@ -322,7 +330,7 @@ impl Lanes {
         self.throttle.is_slow() || !self.any_is_steady(now)
     }
 
-    fn any_is_steady(&self, now: Instant) -> bool {
+    pub(super) fn any_is_steady(&self, now: Instant) -> bool {
         self.all.iter().any(|lane| lane.is_steady(now))
     }
 

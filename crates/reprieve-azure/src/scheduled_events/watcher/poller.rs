@@ -208,7 +208,7 @@ impl Poller {
         if !neighbours.begins_trial() {
             return;
         }
-        let lane = self.lanes.likeliest();
+        let lane = self.lanes.next_to_try(Instant::now());
         let (client, version, sent) = (self.client.clone(), self.lanes.lane(lane).version, Instant::now());
         self.requests.spawn(async move {
             let answered = client.poll(version, TRY_WITHIN).await;
@@ -312,8 +312,8 @@ impl Poller {
 
     fn failed(&mut self, lane: usize, failure: &Failure) {
         let now = Instant::now();
-        if let Some(neighbours) = self.neighbours.as_mut().filter(|_| failure.kind == FailureKind::Throttled)
-        {
+        let is_throttled = failure.kind == FailureKind::Throttled && !self.lanes.any_is_steady(now);
+        if let Some(neighbours) = self.neighbours.as_mut().filter(|_| is_throttled) {
             neighbours.throttled();
         }
         if self.lanes.failed(lane, failure, now) {

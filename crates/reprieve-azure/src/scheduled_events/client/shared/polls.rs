@@ -21,6 +21,7 @@ use super::ask_lock::AskLock;
 use super::trials::Trials;
 use super::written::Written;
 use crate::scheduled_events::client::Answered;
+use crate::scheduled_events::client::failure::FailureKind;
 use crate::scheduled_events::document::{ApiVersion, Document};
 
 /// How often the process that polls shows that it is not stopped.
@@ -79,7 +80,7 @@ pub(crate) struct SharedPolls {
     signs: [Sign; RANKS as usize],
     /// The last answer and the last failure in each version, and the time of the request. A failure that follows
     /// an answer within a look must not hide it.
-    last: BTreeMap<(ApiVersion, bool), (Written, Instant)>,
+    last: BTreeMap<(ApiVersion, bool), Last>,
     /// Answers of others that were found while this process wrote its own.
     unread: Vec<News>,
     /// When it was last logged that the polls can't be shared.
@@ -93,6 +94,15 @@ pub(crate) struct News {
     /// The time of its request.
     pub(crate) sent: Instant,
     pub(crate) answered: Answered,
+}
+
+/// The last result in a version.
+#[derive(Debug)]
+struct Last {
+    written: Written,
+    sent: Instant,
+    /// When this process got it: an answer may take two minutes.
+    at: Instant,
 }
 
 /// A sign that a process polls.
@@ -149,6 +159,7 @@ impl SharedPolls {
         self.lock.take_if(|(lock, _)| !lock.is_in_place());
         self.read_signs(now)?;
         self.failed_at.take_if(|at| now - *at >= UNABLE_FOR);
+        self.trials.look(now);
         let claim = self.read("claim")?.as_deref().map_or(0, id_of_sign);
         if self.trials.on_claim(claim, now) && self.lock.take().is_some() {
             debug!("another worker gets answers from the metadata service, and this one none; it polls now");
@@ -218,7 +229,7 @@ impl SharedPolls {
         }
         self.shown = Some(now);
         let id = rand::random::<u64>().max(1);
-        fs::write(self.file(&format!("sign{}", lock.rank)), id.to_le_bytes())
+        fs::write(self.file(&format!("sign{}", lock.rank)), id.to_be_bytes())
     }
 
     /// Returns the time since this process last looked.
@@ -247,12 +258,12 @@ impl SharedPolls {
             let key = (version, written.is_answer());
             let is_news = match self.last.get(&key) {
                 // Else its writer was stopped while it waited for this answer.
-                Some((known, newest)) => known.id != written.id && sent >= *newest,
+                Some(last) => last.written.id != written.id && sent >= last.sent,
                 None => written.is_younger_than(LATE_MAX),
             };
             if is_news {
                 news.push(News { version, sent, answered: written.read() });
-                self.last.insert(key, (written, sent));
+                self.last.insert(key, Last { written, sent, at: Instant::now() });
             }
         }
         news.sort_by_key(|news| news.sent);
@@ -272,12 +283,12 @@ impl SharedPolls {
         let unread = self.read_news();
         self.unread.extend(unread);
         let key = (version, written.is_answer());
-        if self.last.get(&key).is_some_and(|(_, newest)| *newest > sent) {
+        if self.last.get(&key).is_some_and(|last| last.sent > sent) {
             return;
         }
-        self.last.insert(key, (written, sent));
-        self.last.retain(|_, (_, newest)| newest.elapsed() < OUTDATED_AFTER);
-        let all: Vec<_> = self.last.values().map(|(written, _)| written).collect();
+        self.last.insert(key, Last { written, sent, at: Instant::now() });
+        self.last.retain(|_, last| last.at.elapsed() < OUTDATED_AFTER);
+        let all: Vec<_> = self.last.values().map(|last| &last.written).collect();
         let stored = serde_json::to_vec(&all).map_err(io::Error::other).and_then(|text| {
             fs::write(&temporary, text)?;
             fs::rename(&temporary, self.file("json"))
@@ -307,8 +318,14 @@ impl SharedPolls {
         if self.failed_at.is_some() || !self.trials.is_due(now) {
             return false;
         }
-        // Without a lock there is nothing to share.
-        let Ok(Some(lock)) = AskLock::try_take(0, self.file("trial")) else { return false };
+        let lock = match AskLock::try_take(0, self.file("trial")) {
+            Ok(None) if !self.trials.is_blocked_for_long(now) => return false,
+            Ok(None) => match AskLock::try_take(1, self.file("trial1")) {
+                Ok(None) => return false,
+                lock => lock.ok().flatten(),
+            },
+            lock => lock.ok().flatten(),
+        };
         self.trials.began(lock, now);
         true
     }
@@ -316,9 +333,13 @@ impl SharedPolls {
     /// Takes the result of a trial. If it was answered and the process that polls was not, this one claims the polls.
     pub(crate) fn tried(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
         let is_answered = answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok());
-        let Some(claim) = self.trials.ended(is_answered) else { return };
+        if answered.as_ref().is_err_and(|failure| failure.kind == FailureKind::Throttled) {
+            self.throttled();
+        }
+        let claim = self.trials.ended(is_answered && self.lock.is_none());
+        let Some(claim) = claim else { return };
         debug!("the metadata service answers this worker, and not the one that polls; it claims the polls");
-        match fs::write(self.file("claim"), claim.to_le_bytes()) {
+        match fs::write(self.file("claim"), claim.to_be_bytes()) {
             Ok(()) => {
                 let written = Written::of(version, answered, sent.elapsed());
                 self.claimed_with = Some((version, written, sent));
@@ -358,7 +379,7 @@ impl SharedPolls {
     }
 }
 
-/// Half a sign reads as another one, which is a sign too.
+/// Reads what `to_be_bytes` wrote. Half a sign reads as another one, which is a sign too.
 fn id_of_sign(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |id, byte| id << 8 | u64::from(*byte))
 }

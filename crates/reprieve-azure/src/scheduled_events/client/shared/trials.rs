@@ -21,7 +21,10 @@ pub(crate) const TRY_WITHIN: Duration = Duration::from_secs(3);
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// How soon the same process tries again, up to half as much longer at random.
-const SAME_AGAIN: Duration = Duration::from_secs(8);
+const SAME_AGAIN: Duration = Duration::from_secs(4);
+
+/// After this time in which others tried all the time a process tries beside them: one may be stopped in its trial.
+const BLOCKED_MAX: Duration = Duration::from_secs(15);
 
 /// For how long nobody tries after a 429: that is an answer, and the service wants fewer requests.
 const THROTTLED_FOR: Duration = Duration::from_secs(10);
@@ -39,6 +42,8 @@ pub(super) struct Trials {
     next_at: Instant,
     /// The trial of this process, which keeps the others from theirs.
     present: Option<Trial>,
+    /// Since when others have kept this process from its trial.
+    blocked_since: Option<Instant>,
     /// The id of the last claim; `None` before the first look.
     claim: Option<u64>,
     /// When another process last claimed the polls.
@@ -47,7 +52,7 @@ pub(super) struct Trials {
 
 #[derive(Debug)]
 struct Trial {
-    _lock: AskLock,
+    _lock: Option<AskLock>,
     began: Instant,
     has_ended: bool,
 }
@@ -59,6 +64,7 @@ impl Trials {
             throttled_at: None,
             next_at: now,
             present: None,
+            blocked_since: None,
             claim: None,
             claimed_at: None,
         }
@@ -74,18 +80,35 @@ impl Trials {
         self.throttled_at = Some(now);
     }
 
-    /// Whether to try now, as far as this process knows.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        self.present.take_if(|trial| trial.has_ended && now - trial.began >= TRY_EVERY);
-        self.present.is_none()
-            && now >= self.next_at
-            && now - self.answered_at >= TRY_AFTER
-            && self.throttled_at.is_none_or(|at| now - at >= THROTTLED_FOR)
+    /// Lets the others try when this process's trial is over.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.present.take_if(|trial| {
+            let at_least = if trial.has_ended { TRY_EVERY } else { 2 * TRY_WITHIN };
+            now - trial.began >= at_least
+        });
     }
 
-    /// Notes that this process tries.
-    pub(super) fn began(&mut self, lock: AskLock, now: Instant) {
+    /// Whether to try now, as far as this process knows.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.present.is_none()
+            && now >= self.next_at
+            && now - self.answered_at >= TRY_AFTER
+            && self.throttled_at.is_none_or(|at| now - at >= THROTTLED_FOR);
+        if !is_due {
+            self.blocked_since = None;
+        }
+        is_due
+    }
+
+    /// Notes that another process tries. Returns whether to try beside it.
+    pub(super) fn is_blocked_for_long(&mut self, now: Instant) -> bool {
+        now - *self.blocked_since.get_or_insert(now) >= BLOCKED_MAX
+    }
+
+    /// Notes that this process tries. Without a lock, where none can be had.
+    pub(super) fn began(&mut self, lock: Option<AskLock>, now: Instant) {
         self.present = Some(Trial { _lock: lock, began: now, has_ended: false });
+        self.blocked_since = None;
         self.next_at = now + SAME_AGAIN.mul_f64(rand::random_range(1.0..1.5));
     }
 
@@ -104,6 +127,11 @@ impl Trials {
 
     /// Notes the id of the last claim in the directory. Returns whether it is a new one of another process.
     pub(super) fn on_claim(&mut self, id: u64, now: Instant) -> bool {
+        if id == 0 {
+            // There is none, or it could not be written.
+            self.claim.get_or_insert(0);
+            return false;
+        }
         let is_new = self.claim.replace(id).is_some_and(|known| known != id);
         if is_new {
             self.claimed_at = Some(now);
