@@ -58,7 +58,16 @@ impl Elsewhere {
             }
             Err(_) => BTreeSet::new(),
         };
-        *self.lock() = Some((Instant::now(), kinds));
+        let is_any = !kinds.is_empty();
+        let was_any =
+            self.lock().replace((Instant::now(), kinds)).is_some_and(|(_, kinds)| !kinds.is_empty());
+        match (was_any, is_any) {
+            (false, true) => tracing::info!("another machine could begin long jobs; they are left to it"),
+            (true, false) => {
+                tracing::info!("no other machine could begin long jobs any more; they begin here")
+            }
+            _ => {}
+        }
         self.is_asking.store(false, Relaxed);
     }
 }
@@ -67,8 +76,11 @@ impl Elsewhere {
 /// announced but freezes, and that are under no pressure.
 fn kinds_elsewhere(reports: &[WorkerReport], own: &WorkerId) -> BTreeSet<String> {
     let Some(own) = reports.iter().find(|report| report.worker == *own) else { return BTreeSet::new() };
-    let is_same = |a: &str, b: &str| !a.is_empty() && a == b;
-    let is_here = |other: &WorkerReport| is_same(&other.vm, &own.vm) || is_same(&other.boot, &own.boot);
+    // By the platform's names where both are known, or else by the boot.
+    let is_here = |other: &WorkerReport| match (other.vm.as_str(), own.vm.as_str()) {
+        ("", _) | (_, "") => !other.boot.is_empty() && other.boot == own.boot,
+        (other, own) => other == own,
+    };
     let lasts = |other: &WorkerReport| {
         let is_harmless = other.notices.iter().all(|notice| notice.kind == NoticeKind::Freeze.as_str());
         let takes_work = other.machine.as_ref().is_none_or(|machine| machine.pressure.is_empty());
@@ -114,6 +126,11 @@ mod tests {
         let pressed = MachineReport { pressure: vec![low], acts: true, ..MachineReport::default() };
         let table = [
             ("another machine", other.clone(), true),
+            (
+                "another name with the same kernel",
+                WorkerReport { boot: "boot of vm_0".to_owned(), ..other.clone() },
+                true,
+            ),
             ("this machine", report("b", "vm_0"), false),
             (
                 "this machine before its name is known",
