@@ -373,7 +373,7 @@ fn bad_limits_are_refused_with_their_kind() {
     for fault in [
         "kind \"steps\": per-worker is 0, and must be at least 1",
         "kind \"steps\": step-timeout is 0ns, and must be from 1s to 365 days",
-        "there are limits for kind \"stepz\", and the worker knows steps",
+        "there are settings for kind \"stepz\", and the worker knows steps",
     ] {
         assert!(error.message().contains(fault), "{error}");
     }
