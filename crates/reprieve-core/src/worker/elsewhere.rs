@@ -62,9 +62,11 @@ impl Elsewhere {
         let was_any =
             self.lock().replace((Instant::now(), kinds)).is_some_and(|(_, kinds)| !kinds.is_empty());
         match (was_any, is_any) {
-            (false, true) => tracing::info!("another machine could begin long jobs; they are left to it"),
+            (false, true) => {
+                tracing::info!("another machine could begin long jobs; they are left to it");
+            }
             (true, false) => {
-                tracing::info!("no other machine could begin long jobs any more; they begin here")
+                tracing::info!("no other machine could begin long jobs any more; they begin here");
             }
             _ => {}
         }
