@@ -119,13 +119,13 @@ impl Rate {
     /// Counts it once.
     pub(crate) fn note(&self) {
         let now = self.a_second() + RATE_OVER.as_secs_f64().recip();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
+        mutex::set(&self.0, Some((now, Instant::now())));
     }
 
     /// Returns how often. What is longer ago counts less.
     pub(crate) fn a_second(&self) -> f64 {
-        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.map_or(0.0, |(rate, at)| rate * (-at.elapsed().as_secs_f64() / RATE_OVER.as_secs_f64()).exp())
+        mutex::get(&self.0)
+            .map_or(0.0, |(rate, at)| rate * (-at.elapsed().as_secs_f64() / RATE_OVER.as_secs_f64()).exp())
     }
 }
 
