@@ -26,7 +26,7 @@ const REPORT_AGE_MAX: Duration = Duration::from_hours(24);
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// How far back the report goes; entries are kept for --keep-ledger of the workers
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = crate::values::duration)]
     since: Duration,
 
     /// Prints the figures as JSON
@@ -43,11 +43,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     store: StoreArgs,
-}
-
-/// Reads a duration; clap adds the name of the flag to the error.
-fn duration(text: &str) -> Result<Duration, String> {
-    reprieve::parse_duration(text).map_err(|error| error.message().to_owned())
 }
 
 impl Args {
