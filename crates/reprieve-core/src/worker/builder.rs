@@ -495,6 +495,8 @@ impl WorkerBuilder {
         let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
         if self.watched.is_some() {
             shared.show_no_pressure();
+        } else {
+            shared.pressure.note_look();
         }
         let (sources, dependencies, watched) = (self.sources, self.dependencies, self.watched);
         Ok(Worker { shared, registry, sources, dependencies, watched, monitor, reporter, notes, machine })

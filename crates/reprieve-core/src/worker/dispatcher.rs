@@ -388,8 +388,8 @@ impl Dispatcher {
 }
 
 /// Resume's preparations: waits until the store answers, releases the messages that dead workers
-/// held, and makes what the jobs share, before anything is received. Tries without limit and logs why
-/// it waits.
+/// held, makes what the jobs share, and waits for the first look at the machine, before anything is received. Tries
+/// without limit and logs why it waits.
 async fn prepare(shared: Arc<Shared>) {
     loop {
         let round = Instant::now() + PREPARE_ROUND;
@@ -409,6 +409,8 @@ async fn prepare(shared: Arc<Shared>) {
     }
     let concurrency = shared.settings.concurrency;
     shared.states.make(&shared.worker, concurrency, &shared.jobs).await;
+    // What is received before it would begin without a regard for the memory that is left.
+    shared.pressure.looked().await;
 }
 
 /// Awaits the pending future; waits without limit when there is none.

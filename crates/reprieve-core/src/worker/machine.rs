@@ -37,6 +37,7 @@ pub(super) async fn watch(shared: Arc<Shared>, machine: Arc<dyn Machine>) {
         if let Ok(readings) = timeout(LOOK, machine.read()).await {
             shared.look_at(readings);
         }
+        shared.pressure.note_look();
     }
 }
 

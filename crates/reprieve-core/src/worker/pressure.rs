@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::measure::Measured;
 use crate::pressure::{
@@ -12,7 +13,11 @@ use crate::retry::LogThrottle;
 
 /// The machine's state, as the worker saw it last.
 #[derive(Debug, Default)]
-pub(super) struct Pressure(Mutex<State>);
+pub(super) struct Pressure {
+    state: Mutex<State>,
+    /// Cancelled by the first look.
+    looked: CancellationToken,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -53,7 +58,17 @@ impl Growth {
 
 impl Pressure {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the first look at the machine.
+    pub(super) async fn looked(&self) {
+        self.looked.cancelled().await;
+    }
+
+    /// Notes that the machine was looked at, whether or not it answered.
+    pub(super) fn note_look(&self) {
+        self.looked.cancel();
     }
 
     /// Whether the machine is under pressure.

@@ -199,6 +199,8 @@ struct Taken {
 #[async_trait]
 impl Machine for Simulated {
     async fn read(&self) -> Readings {
+        // A real one reads files.
+        sleep(ms(50)).await;
         let taken = self.get().mib;
         let memory = vec![Pool::new("the machine", 900_u64.saturating_sub(taken) * MIB, 1_000 * MIB)];
         Readings { memory, own_memory_bytes: Some((50 + taken) * MIB), ..Readings::default() }
@@ -267,12 +269,11 @@ async fn hungry_and_modest(limits: Limits, reserve: Option<MemoryReserve>) -> (S
     let modest = NewJob::of::<Modest>(&()).unwrap();
     let jobs = (0..20).map(|_| hungry.clone()).chain((0..20).map(|_| modest.clone())).collect();
     let settings = Settings { concurrency: 8, memory_reserve: reserve, ..saving_never() };
+    // They wait when the worker starts, which must not receive before its first look at the machine.
+    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
     let worker = Worker::builder(store.clone()).settings(settings);
     let worker = worker.job(Hungry(machine.clone())).job(Modest(machine.clone())).limits::<Hungry>(limits);
     let worker = start_built(worker.pressure_of(Arc::new(machine.clone())));
-    worker.started().await;
-    sleep(secs(2)).await;
-    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
     (store, machine, worker)
 }
 
