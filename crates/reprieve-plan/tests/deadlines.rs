@@ -149,6 +149,12 @@ fn the_programme_costs_no_more_where_greedy_is_best() {
 }
 
 #[test]
+fn the_programme_costs_no_more_where_moves_take_long() {
+    let task = Task { move_ms: 15 * MINUTE_MS, ..task(8, 50) };
+    check_costs(&task, &settings(task.deadline_ms, WINDOWS), 0.01);
+}
+
+#[test]
 fn the_programme_costs_least_over_two_days() {
     let task = task(48, 25);
     check_costs(&task, &settings(task.deadline_ms, 100), 0.07);

@@ -1,7 +1,7 @@
 use super::{Outcome, replay};
 use crate::availability::Window;
 use crate::money::Price;
-use crate::policy::{AllRegular, Greedy, Moment, Place, Policy, Uniform};
+use crate::policy::{AllRegular, Greedy, Moment, Place, Policy};
 use crate::task::Task;
 
 const MINUTE_MS: u64 = 60_000;
@@ -76,15 +76,6 @@ fn greedy_waits_until_work_and_two_moves_fill_the_time_left() {
     assert_eq!((outcome.regular_ms, outcome.spot_ms), (66 * MINUTE_MS, 0));
     assert_eq!(outcome.finished_ms, (48 + 66) * MINUTE_MS);
     assert!(outcome.met_deadline);
-}
-
-#[test]
-fn uniform_progress_turns_to_regular_machines_as_soon_as_it_is_behind() {
-    // Without Spot it is behind at its first look after the beginning.
-    let outcome = replay(&task(), &Uniform, &window(false, &[]));
-    assert_eq!(outcome.finished_ms.min(30 * MINUTE_MS), 30 * MINUTE_MS);
-    assert!(outcome.regular_ms >= 66 * MINUTE_MS, "{outcome:?}");
-    assert!(outcome.moves > 1, "{outcome:?}");
 }
 
 /// Asks for Spot, whether there is any or not, and never for anything else.

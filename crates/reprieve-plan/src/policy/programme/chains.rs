@@ -9,13 +9,14 @@ const MEANS: usize = 7;
 const SHORTEST_MS: f64 = 600_000.0;
 const FACTOR: f64 = 2.5;
 
-/// The prior: one change seen in this time, of each kind.
+/// The prior: one change seen in 45 minutes, of each kind.
 ///
-/// It is as weak as a whole number can be, because a task of hours sees few changes itself. An
-/// hour lies between the traces with the most changes and those with the fewest; with 4 h the
-/// programme trusts a market that changes every half hour for too long.
+/// It is as weak as a whole number of changes can be, because a task of hours sees few itself. Its
+/// time is short enough not to trust a market that changes every half hour for too long. An hour
+/// costs 0.1 % less in the mean of the measured settings, but more than 1 % more than greedy
+/// in the worst of them.
 const PRIOR_CHANGES: f64 = 1.0;
-const PRIOR_MS: f64 = 3_600_000.0;
+const PRIOR_MS: f64 = 2_700_000.0;
 
 /// A two-state chain by its rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,8 +98,8 @@ mod tests {
             ..History::default()
         };
         let chain = Chain::estimate(&history);
-        assert!((chain.loss * 5.0 * PRIOR_MS - 1.0).abs() < 0.02, "{chain:?}");
-        assert!((chain.back * 10.0 * PRIOR_MS - 1.0).abs() < 0.02, "{chain:?}");
+        assert!((chain.loss * 5.0 * 3.6e6 - 1.0).abs() < 0.02, "{chain:?}");
+        assert!((chain.back * 10.0 * 3.6e6 - 1.0).abs() < 0.02, "{chain:?}");
     }
 
     #[test]
