@@ -1,7 +1,7 @@
 //! What a batch costs on Spot machines, and when it is done.
 //!
 //! A [`Task`] is work with a deadline. A [`policy`] decides at each moment where it runs: on Spot, on
-//! a regular machine, or nowhere. [`replay`] runs a task under a policy through one [`Window`] of a
+//! a regular machine, or nowhere. [`replay()`] runs a task under a policy through one [`Window`] of a
 //! trace, and returns what it cost and when it was done.
 //!
 //! - [`Series`]: how many Spot machines could be had over time, from a trace or [generated].

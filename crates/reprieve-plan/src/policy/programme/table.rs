@@ -15,6 +15,9 @@ const CELLS: f64 = 6_000.0;
 /// The fewest steps of work.
 const ROWS_MIN: f64 = 12.0;
 
+/// The most steps of slack. More is as good as this: it is 160 times the work at least.
+const COLUMNS_MAX: usize = 2000;
+
 /// The measures of a task in steps of the grid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
@@ -105,13 +108,18 @@ impl Grid {
         Self {
             step_ms,
             rows: rows as usize,
-            columns: (slack_ms / step_ms).ceil() as usize + 1,
+            columns: ((slack_ms / step_ms).ceil() as usize + 1).min(COLUMNS_MAX),
             boot: task.move_ms as f64 / step_ms,
             look: (task.look_ms as f64 / step_ms).max(1.0),
             unsaved: task.loss_max_ms() as f64 / step_ms,
             loss: task.loss_max_ms() as f64 / 2.0 / step_ms,
             spot: task.spot.nanos_per_hour() as f64 / task.regular.nanos_per_hour() as f64,
         }
+    }
+
+    /// The number of cells of a table.
+    fn cells(&self) -> usize {
+        (self.rows + 1) * self.columns
     }
 
     /// Where a moment is on the grid.
@@ -146,7 +154,7 @@ impl Table {
         let (loss, back) = (chain.loss * grid.step_ms, chain.back * grid.step_ms);
         let mut solver = Solver {
             grid,
-            cells: Vec::with_capacity((grid.rows + 1) * grid.columns),
+            cells: Vec::with_capacity(grid.cells()),
             keep_up: (-loss).exp(),
             keep_down: (-back).exp(),
             keep_boot: (-loss * grid.boot).exp(),
@@ -304,4 +312,25 @@ fn narrow(cost: f64) -> f32 {
 #[expect(clippy::cast_precision_loss, reason = "an index of a grid of some thousand cells")]
 fn index(index: usize) -> f64 {
     index as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Grid;
+    use crate::money::Price;
+    use crate::task::Task;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn tables_stay_small_for_every_deadline() {
+        let (spot, regular) = (Price::from_nanos_per_hour(1), Price::from_nanos_per_hour(3));
+        for job_ms in [1, HOUR_MS, 10_000 * HOUR_MS] {
+            for slack_ms in [0, 1, HOUR_MS, 1_000_000 * HOUR_MS] {
+                let task = Task { job_ms, deadline_ms: job_ms + slack_ms, ..Task::new(spot, regular) };
+                let cells = Grid::new(&task).cells();
+                assert!(cells < 40_000, "{cells} cells for {job_ms} ms of work, {slack_ms} ms of slack");
+            }
+        }
+    }
 }
