@@ -90,7 +90,10 @@ fn print_row(name: &str, summaries: &[Summary]) {
     let [greedy, uniform, programme, bound] = summaries else { return };
     print!("  {name:<32}");
     for summary in [greedy, uniform, programme] {
-        print!(" {:>7.3} ± {:.3}", summary.mean, summary.half_width);
+        // The mean of settings has no interval: they are no sample of anything.
+        let interval =
+            if summary.half_width > 0.0 { format!("± {:.3}", summary.half_width) } else { String::new() };
+        print!(" {:>7.3} {interval:<7}", summary.mean);
     }
     let against = (programme.mean / greedy.mean.min(uniform.mean) - 1.0) * 100.0;
     let missed = greedy.missed + uniform.missed + programme.missed;
