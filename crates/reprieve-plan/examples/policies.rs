@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let traces: Vec<String> = arguments.collect();
     let settings = if traces.is_empty() { all_settings()? } else { from_files(&traces)? };
     println!(
-        "{:<34} {:>15} {:>15} {:>15} {:>9} {:>8}",
-        "setting", "greedy", "uniform", "programme", "bound", "missed"
+        "{:<34} {:>15} {:>15} {:>15} {:>17} {:>6} {:>6}",
+        "setting", "greedy", "uniform", "programme", "against better", "bound", "missed"
     );
     for (hours, slack, ratio, minutes) in TASKS {
         println!("work {hours} h, slack {slack} %, price ratio {ratio}, {minutes} min for a move");
