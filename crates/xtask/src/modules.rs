@@ -19,41 +19,67 @@ const PLACES_MAX: usize = 3;
 
 /// The top-level modules of a crate, from the lowest layer to the highest. A module imports those
 /// of lower layers, and those of its own as far as that makes no circle. Every module is listed.
-const LAYERS: &[(&str, &[&[&str]])] = &[(
-    "reprieve-core",
-    &[
-        // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
-        &["chance", "clock", "codec", "hash", "mutex", "panics", "process", "shorten", "telemetry", "watch"],
-        // The values that ports and formats consist of.
+const LAYERS: &[(&str, &[&[&str]])] = &[
+    (
+        "reprieve-core",
         &[
-            "checkpoint",
-            "child_ids",
-            "deadline",
-            "dependency",
-            "error",
-            "estimate",
-            "ids",
-            "names",
-            "notice",
-            "pressure",
-            "queue_name",
-            "report",
-            "retry",
+            // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
+            &[
+                "chance",
+                "clock",
+                "codec",
+                "hash",
+                "mutex",
+                "panics",
+                "process",
+                "shorten",
+                "telemetry",
+                "watch",
+            ],
+            // The values that ports and formats consist of.
+            &[
+                "checkpoint",
+                "child_ids",
+                "deadline",
+                "dependency",
+                "error",
+                "estimate",
+                "ids",
+                "names",
+                "notice",
+                "pressure",
+                "queue_name",
+                "report",
+                "retry",
+            ],
+            &["ports"],
+            &["envelope", "ledger", "record"],
+            // Decisions without I/O.
+            &["healing", "interruption"],
+            // What a team implements and uses.
+            &["saving", "shared_state", "time_limit"],
+            &["context", "job"],
+            &["attachment", "compute", "files", "long_step"],
+            &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],
+            &["worker"],
+            &["conformance", "memory"],
+            &["testing"],
         ],
-        &["ports"],
-        &["envelope", "ledger", "record"],
-        // Decisions without I/O.
-        &["healing", "interruption"],
-        // What a team implements and uses.
-        &["saving", "shared_state", "time_limit"],
-        &["context", "job"],
-        &["attachment", "compute", "files", "long_step"],
-        &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],
-        &["worker"],
-        &["conformance", "memory"],
-        &["testing"],
-    ],
-)];
+    ),
+    (
+        "reprieve-plan",
+        &[
+            &["money"],
+            // What is known: the work, and Spot.
+            &["availability", "generated", "history", "task"],
+            // Where the work runs, as pure functions.
+            &["policy"],
+            &["safety"],
+            &["omniscient", "replay"],
+            &["compare"],
+        ],
+    ),
+];
 
 /// A violation in one crate.
 #[derive(Debug)]

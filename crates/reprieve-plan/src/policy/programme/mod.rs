@@ -1,0 +1,142 @@
+//! A dynamic programme over Spot as an estimated Markov chain.
+
+mod chains;
+mod table;
+
+use crate::task::Task;
+
+use super::{Moment, Place, Policy};
+use chains::Chain;
+use table::{Grid, Table};
+
+/// The cheapest place in expectation, for a Spot market that is a two-state Markov chain.
+///
+/// [`Programme::new`] solves the programme for 49 chains: the least expected cost for every work left, slack,
+/// place, and state of Spot. Each decision estimates the chain from the history and a weak prior,
+/// interpolates between the four solved chains around it, and takes the cheapest place. The net is part of
+/// the programme: without slack, all work that is left costs the regular price.
+#[derive(Debug)]
+pub struct Programme {
+    grid: Grid,
+    tables: Vec<Table>,
+}
+
+impl Programme {
+    /// Solves the programme for a task, which takes some 20 ms; a policy for that task only.
+    ///
+    /// `task` must have passed [`Task::check`].
+    #[must_use]
+    pub fn new(task: &Task) -> Self {
+        let grid = Grid::new(task);
+        let tables = Chain::all().map(|chain| Table::solve(&grid, &chain)).collect();
+        Self { grid, tables }
+    }
+
+    fn cheapest(&self, moment: &Moment<'_>, places: &[Place]) -> Place {
+        let point = self.grid.point(moment);
+        let chains = Chain::estimate(moment.history).neighbours();
+        let cost = |place: Place| -> f64 {
+            chains
+                .iter()
+                .map(|(index, weight)| weight * self.tables[*index].cost(&self.grid, &point, place))
+                .sum()
+        };
+        let costs = places.iter().map(|place| (*place, cost(*place)));
+        costs.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Place::Regular, |(place, _)| place)
+    }
+}
+
+impl Policy for Programme {
+    fn name(&self) -> &'static str {
+        "programme"
+    }
+
+    fn next(&self, moment: &Moment<'_>) -> Place {
+        match (moment.place, moment.spot) {
+            // It is paid for, and another Spot machine would last no longer.
+            (Place::Spot, true) => Place::Spot,
+            (_, true) => self.cheapest(moment, &[Place::Spot, Place::Regular, Place::Nothing]),
+            (_, false) => self.cheapest(moment, &[Place::Regular, Place::Nothing]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Programme;
+    use crate::history::History;
+    use crate::money::Price;
+    use crate::policy::{Moment, Place, Policy};
+    use crate::task::Task;
+
+    const MINUTE_MS: u64 = 60_000;
+    const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+    fn task() -> Task {
+        let (spot, regular) = (Price::from_nanos_per_hour(100), Price::from_nanos_per_hour(300));
+        Task { job_ms: 8 * HOUR_MS, deadline_ms: 12 * HOUR_MS, ..Task::new(spot, regular) }
+    }
+
+    /// Where the programme goes without Spot and without a machine, with all work left.
+    fn without_spot(task: &Task, time_left_ms: u64, history: &History) -> Place {
+        Programme::new(task).next(&Moment {
+            task,
+            time_left_ms,
+            work_left_ms: task.work_ms(),
+            unsaved_ms: 0,
+            place: Place::Nothing,
+            ready_in_ms: 0,
+            spot: false,
+            history,
+        })
+    }
+
+    #[test]
+    fn keeps_slack_for_spot_that_returns_soon_and_not_for_spot_that_stays_away() {
+        let soon =
+            History { up_ms: 20 * HOUR_MS, down_ms: HOUR_MS, losses: 4, returns: 4, ..History::default() };
+        let late = History {
+            up_ms: 2 * HOUR_MS,
+            down_ms: 40 * HOUR_MS,
+            losses: 2,
+            returns: 2,
+            ..History::default()
+        };
+        let task = task();
+        assert_eq!(without_spot(&task, 8 * HOUR_MS + 70 * MINUTE_MS, &soon), Place::Regular);
+        assert_eq!(without_spot(&task, 8 * HOUR_MS + 70 * MINUTE_MS, &late), Place::Nothing);
+        assert_eq!(without_spot(&task, 8 * HOUR_MS + 45 * MINUTE_MS, &late), Place::Regular);
+    }
+
+    #[test]
+    fn waits_while_there_is_more_slack_than_spot_needs_and_where_there_is_too_little_for_it() {
+        let history = History {
+            up_ms: 20 * HOUR_MS,
+            down_ms: 10 * HOUR_MS,
+            losses: 8,
+            returns: 8,
+            ..History::default()
+        };
+        let task = task();
+        assert_eq!(without_spot(&task, 12 * HOUR_MS, &history), Place::Nothing);
+        // Two moves and a checkpoint take 17 min beyond the net's 12: less is of no use for Spot.
+        assert_eq!(without_spot(&task, 8 * HOUR_MS + 20 * MINUTE_MS, &history), Place::Nothing);
+    }
+
+    #[test]
+    fn spot_that_costs_as_much_as_a_regular_machine_is_not_used() {
+        let task = Task { spot: task().regular, ..task() };
+        let history = History::default();
+        let moment = Moment {
+            task: &task,
+            time_left_ms: task.deadline_ms,
+            work_left_ms: task.work_ms(),
+            unsaved_ms: 0,
+            place: Place::Regular,
+            ready_in_ms: 0,
+            spot: true,
+            history: &history,
+        };
+        assert_eq!(Programme::new(&task).next(&moment), Place::Regular);
+    }
+}

@@ -1,0 +1,202 @@
+//! The work, its deadline, and what machines for it cost.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::money::Price;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// A batch with a deadline, on a number of machines that run together.
+///
+/// The machines are all Spot, all regular, or off. One machine is the usual case; with more, jobs
+/// run in waves, one on each machine, and Spot counts as available while all machines can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The number of jobs.
+    pub jobs: u32,
+    /// The run time of each job.
+    pub job_ms: u64,
+    /// The run time between two checkpoints of a job, which an eviction may lose. `None` for jobs
+    /// that can't be cut: they lose all they did since they began, also when they move by choice.
+    pub checkpoint_ms: Option<NonZeroU64>,
+    /// The number of machines.
+    pub machines: u32,
+    /// The time from the beginning until all jobs have to be done.
+    pub deadline_ms: u64,
+    /// The longest time from the request for a machine until it works: allocation, boot and
+    /// restore. It is billed, and no work is done in it.
+    pub move_ms: u64,
+    /// The time between two decisions of a policy while nothing changes.
+    pub look_ms: u64,
+    /// The price of a Spot machine.
+    pub spot: Price,
+    /// The price of a regular machine.
+    pub regular: Price,
+}
+
+impl Task {
+    /// One job of an hour on one machine with a deadline after two hours, as a base for
+    /// `..Task::new(spot, regular)`.
+    ///
+    /// A checkpoint is saved every five minutes. A move takes six, as "Can't Be Late" measured for
+    /// a change of machine with its restore. A policy decides every five minutes, the resolution of
+    /// the traces of that paper.
+    #[must_use]
+    pub const fn new(spot: Price, regular: Price) -> Self {
+        Self {
+            jobs: 1,
+            job_ms: 60 * MINUTE_MS,
+            checkpoint_ms: NonZeroU64::new(5 * MINUTE_MS),
+            machines: 1,
+            deadline_ms: 120 * MINUTE_MS,
+            move_ms: 6 * MINUTE_MS,
+            look_ms: 5 * MINUTE_MS,
+            spot,
+            regular,
+        }
+    }
+
+    /// Checks that the task can be planned.
+    ///
+    /// # Errors
+    ///
+    /// The first fault: an empty or endless task, or a deadline that regular machines can't meet.
+    pub fn check(&self) -> Result<(), TaskError> {
+        if self.jobs == 0 || self.job_ms == 0 {
+            return Err(TaskError::NoWork);
+        }
+        if self.machines == 0 {
+            return Err(TaskError::NoMachines);
+        }
+        if self.look_ms == 0 {
+            return Err(TaskError::NoLook);
+        }
+        if self.regular.nanos_per_hour() == 0 {
+            return Err(TaskError::FreeRegular);
+        }
+        let needed_ms = self.all_regular_ms();
+        if needed_ms > self.deadline_ms {
+            return Err(TaskError::ImpossibleDeadline { deadline_ms: self.deadline_ms, needed_ms });
+        }
+        Ok(())
+    }
+
+    /// The run time of the whole batch, without moves and losses.
+    #[must_use]
+    pub fn work_ms(&self) -> u64 {
+        u64::from(self.jobs.div_ceil(self.machines)).saturating_mul(self.job_ms)
+    }
+
+    /// The time that the batch takes on regular machines alone.
+    #[must_use]
+    pub fn all_regular_ms(&self) -> u64 {
+        self.work_ms().saturating_add(self.move_ms)
+    }
+
+    /// The time that the net keeps for `work_left_ms` of work: the work, and two moves.
+    #[must_use]
+    pub fn reserve_ms(&self, work_left_ms: u64) -> u64 {
+        work_left_ms.saturating_add(self.move_ms.saturating_mul(2))
+    }
+
+    /// The work of `done_ms` that an eviction leaves: finished jobs, and checkpoints of the present.
+    #[must_use]
+    pub fn saved_ms(&self, done_ms: u64) -> u64 {
+        let in_job = done_ms % self.job_ms;
+        let in_checkpoint = self.checkpoint_ms.map_or(in_job, |interval| in_job % interval);
+        done_ms - in_checkpoint
+    }
+
+    /// The most work that one eviction can lose.
+    #[must_use]
+    pub fn loss_max_ms(&self) -> u64 {
+        self.checkpoint_ms.map_or(self.job_ms, |interval| interval.get().min(self.job_ms))
+    }
+}
+
+/// A reason why a task can't be planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskError {
+    /// There is no job, or jobs take no time.
+    NoWork,
+    /// There is no machine to run on.
+    NoMachines,
+    /// The time between two decisions is zero.
+    NoLook,
+    /// A regular machine costs nothing, so there is nothing to save.
+    FreeRegular,
+    /// Regular machines alone take longer than the deadline allows.
+    ImpossibleDeadline {
+        /// The deadline.
+        deadline_ms: u64,
+        /// The time that regular machines take.
+        needed_ms: u64,
+    },
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoWork => f.write_str("the task has no work: give at least one job, and its run time"),
+            Self::NoMachines => f.write_str("the task has no machine: give at least one"),
+            Self::NoLook => {
+                f.write_str("the time between two decisions is zero: give at least a millisecond")
+            }
+            Self::FreeRegular => {
+                f.write_str("the regular price is zero: give the price of a regular machine")
+            }
+            Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
+                f,
+                "the deadline of {} min can't be met: regular machines alone take {} min, so allow more \
+                 time or more machines",
+                deadline_ms / MINUTE_MS,
+                needed_ms.div_ceil(MINUTE_MS),
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+#[cfg(test)]
+mod tests {
+    use super::{MINUTE_MS, Task, TaskError};
+    use crate::money::Price;
+
+    fn task() -> Task {
+        Task::new(Price::from_nanos_per_hour(1), Price::from_nanos_per_hour(3))
+    }
+
+    #[test]
+    fn an_impossible_deadline_is_refused_with_what_it_takes() {
+        let task = Task { jobs: 5, machines: 2, deadline_ms: 180 * MINUTE_MS, ..task() };
+        assert_eq!(
+            task.check().unwrap_err().to_string(),
+            "the deadline of 180 min can't be met: regular machines alone take 186 min, so allow more time \
+             or more machines"
+        );
+        assert_eq!(Task { deadline_ms: 186 * MINUTE_MS, ..task }.check(), Ok(()));
+    }
+
+    #[test]
+    fn empty_tasks_are_refused() {
+        assert_eq!(Task { jobs: 0, ..task() }.check(), Err(TaskError::NoWork));
+        assert_eq!(Task { job_ms: 0, ..task() }.check(), Err(TaskError::NoWork));
+        assert_eq!(Task { machines: 0, ..task() }.check(), Err(TaskError::NoMachines));
+        assert_eq!(Task { look_ms: 0, ..task() }.check(), Err(TaskError::NoLook));
+        let free = Price::from_nanos_per_hour(0);
+        assert_eq!(Task { regular: free, ..task() }.check(), Err(TaskError::FreeRegular));
+    }
+
+    #[test]
+    fn an_eviction_leaves_finished_jobs_and_checkpoints() {
+        let task = task();
+        assert_eq!(task.saved_ms(13 * MINUTE_MS), 10 * MINUTE_MS);
+        assert_eq!(task.saved_ms(64 * MINUTE_MS), 60 * MINUTE_MS);
+        let whole = Task { checkpoint_ms: None, ..task };
+        assert_eq!(whole.saved_ms(59 * MINUTE_MS), 0);
+        assert_eq!(whole.saved_ms(61 * MINUTE_MS), 60 * MINUTE_MS);
+        assert_eq!((task.loss_max_ms(), whole.loss_max_ms()), (5 * MINUTE_MS, 60 * MINUTE_MS));
+    }
+}
