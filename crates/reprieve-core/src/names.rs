@@ -42,6 +42,9 @@ pub(crate) fn what_but_a_job(id: &str) -> Option<&'static str> {
 /// The blob that states how far the workers' cleaning is.
 pub(crate) const CLEANING: &str = "cleaning.json";
 
+/// The blob that states how often machines lost work.
+pub(crate) const LOST_WORK: &str = "lost-work.json";
+
 /// The prefix of the outputs with relative names: `jobs/<job>/<name>`.
 const OUTPUTS: &str = "jobs/";
 
@@ -144,7 +147,7 @@ pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> 
     let prefixes = [RESULTS, ARGUMENTS, DRAINS, DIAGNOSES, READY, CANCELLATIONS];
     let message = if let Some(prefix) = prefixes.into_iter().find(|prefix| name.starts_with(prefix)) {
         format!("names that begin with {prefix} are Reprieve's own; use another name")
-    } else if [CLEANING, CANCELLED].contains(&name) {
+    } else if [CLEANING, CANCELLED, LOST_WORK].contains(&name) {
         format!("the name {name} is Reprieve's own; use another name")
     } else {
         return Ok(());

@@ -227,6 +227,25 @@ impl Interruption {
         }
     }
 
+    /// When the worker was last heard of in it, in milliseconds since the Unix epoch.
+    pub(super) fn until_unix_ms(&self) -> i64 {
+        let took = match &self.how {
+            How::Drained(report) => report.patient_ms.saturating_add(report.quiesced_after_ms),
+            How::Died(_) => 0,
+        };
+        self.at_unix_ms.saturating_add(i64::try_from(took).unwrap_or(i64::MAX))
+    }
+
+    /// Whether it cost work. A death always did: it was found by a job that the worker held, and its last report may be
+    /// older than the work. A drain did if it cut a job off or left one to its lease.
+    #[must_use]
+    pub const fn lost_work(&self) -> bool {
+        match &self.how {
+            How::Drained(report) => report.work_lost_ms > 0 || report.abandoned > 0,
+            How::Died(_) => true,
+        }
+    }
+
     /// The work that it cost, in milliseconds.
     #[must_use]
     pub const fn work_lost_ms(&self) -> u64 {

@@ -73,7 +73,8 @@ impl Signs<'_> {
             self.interruptions.iter().map(|it| &it.machine).max_by_key(|it| it.size.len() + it.vm.len());
         let machine = described.or(by_drain).cloned().unwrap_or_default();
         let evicted = self.evicted();
-        let last = self.seen.iter().copied().chain(self.interruptions.iter().map(|it| end_of(it))).max();
+        let last =
+            self.seen.iter().copied().chain(self.interruptions.iter().map(|it| it.until_unix_ms())).max();
         let first = self.interruptions.first().map(|it| it.at_unix_ms);
         let seen_unix_ms = self.boot.map(|boot| boot.at_unix_ms).or(first).or(last).unwrap_or_default();
         let born_unix_ms = self.boot.map(|boot| {
@@ -114,15 +115,6 @@ impl Signs<'_> {
         // Workers of one machine: one may have died before it heard of the notice.
         Some(evictions.fold(first, |first, next| if first.1.lead_ms.is_none() { next } else { first }))
     }
-}
-
-/// When the worker was last heard of in this interruption.
-fn end_of(interruption: &Interruption) -> i64 {
-    let took = match &interruption.how {
-        How::Drained(report) => report.patient_ms.saturating_add(report.quiesced_after_ms),
-        How::Died(_) => 0,
-    };
-    interruption.at_unix_ms.saturating_add(i64::try_from(took).unwrap_or(i64::MAX))
 }
 
 /// Numbers the moments of evictions at these times: one moment while each is no further than [`TOGETHER_MS`] from the

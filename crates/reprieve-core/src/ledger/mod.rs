@@ -17,12 +17,14 @@
 //! | `name` | their names, which make them one where several workers write |
 //! | `store` | [`Ledger`]: writes and reads them |
 //! | `lives` | the lives of machines, as the entries and the roster tell |
+//! | `losses` | [`Count`]: how often machines lost work, by the day |
 //! | `survival` | how long machines live, with a band |
 //! | `reasons` | failures by their reason |
 //! | `summary` | [`Summary`]: the figures of a time |
 
 mod entry;
 mod lives;
+mod losses;
 mod name;
 mod reasons;
 mod store;
@@ -31,6 +33,7 @@ mod survival;
 
 pub use entry::{Boot, Death, Entry, Failure, HealingAction, How, Interruption, Machine};
 pub use lives::{Eviction, Life, lives};
+pub use losses::{Count, Counting, WINDOW_DAYS};
 pub use name::is_entry;
 pub use reasons::{FailureGroup, group, normalise};
 pub use store::{Entries, Ledger};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::IntervalReport;
 use crate::dependency::DependencyReport;
 use crate::error::Result;
 use crate::ids::{JobId, WorkerId};
@@ -211,6 +212,9 @@ pub struct WorkerReport {
     /// What its jobs depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyReport>,
+    /// How often it saves the progress of its jobs, and why; `None` of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<IntervalReport>,
     /// The state of its machine; `None` where it is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineReport>,
@@ -240,6 +244,7 @@ impl WorkerReport {
             deferred: Vec::new(),
             limits: Vec::new(),
             dependencies: Vec::new(),
+            intervals: None,
             machine: None,
             last_drain: None,
         }

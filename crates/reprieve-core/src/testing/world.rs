@@ -23,7 +23,7 @@ use crate::envelope::{Data, Envelope};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId};
 use crate::memory::{self, Fault, Faults, ManualNotices, Op};
-use crate::names::{ARGUMENTS, CLEANING, DRAINS, READY, result_blob};
+use crate::names::{ARGUMENTS, CLEANING, DRAINS, LOST_WORK, READY, result_blob};
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::{NewMessage, Store};
 use crate::process::Gate;
@@ -475,7 +475,7 @@ impl Run {
         for name in self.store.blobs.list("").await? {
             let is_internal =
                 [ARGUMENTS, DRAINS, READY].iter().any(|prefix| name.as_str().starts_with(prefix));
-            if is_internal || name.as_str() == CLEANING || name == own {
+            if is_internal || [CLEANING, LOST_WORK].contains(&name.as_str()) || name == own {
                 continue;
             }
             if let Some(bytes) = self.store.blobs.get(&name).await? {

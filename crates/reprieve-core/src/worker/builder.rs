@@ -19,7 +19,9 @@ use super::escalation::Escalation;
 use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
 use super::kind::KEPT;
+use super::learner::learn;
 use super::limits::Limits;
+use super::losses::KnownLosses;
 use super::machine::watch as watch_machine;
 use super::measure::Recent;
 use super::pressure::Pressure;
@@ -144,6 +146,7 @@ impl Worker {
         let books =
             Bookkeeper::new(Arc::clone(&self.shared), self.reporter.queue(), self.notes, self.machine);
         let _bookkeeper = AbortOnDropHandle::new(tokio::spawn(in_process(books.run())));
+        let _losses = AbortOnDropHandle::new(tokio::spawn(in_process(learn(Arc::clone(&self.shared)))));
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
@@ -479,6 +482,7 @@ impl WorkerBuilder {
             computing: Arc::new(Semaphore::new(cores())),
             elsewhere: Elsewhere::default(),
             pressure: Pressure::default(),
+            losses: KnownLosses::default(),
             rules: watch::Sender::default(),
             store: Arc::new(self.store),
         };

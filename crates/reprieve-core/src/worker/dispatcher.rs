@@ -352,10 +352,12 @@ impl Dispatcher {
             let gauge = self.shared.telemetry.dependency_state.get_or_create(&labels);
             gauge.set(i64::from(shown.state == state));
         }
+        let in_flight = self.shared.running.map(|job| job.in_flight(&self.shared));
         self.reporter.publish(Showing {
             stage: self.lifecycle.stage(),
             completed: self.deliveries.completed(),
-            in_flight: self.shared.running.map(|job| job.in_flight(&self.shared)),
+            intervals: self.shared.intervals(&in_flight),
+            in_flight,
             machine: self.interruptions.machine(),
             notices: self.interruptions.shown(),
             deferred: self.shared.deferred.shown(unix_millis()),

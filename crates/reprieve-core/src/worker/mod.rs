@@ -19,6 +19,7 @@
 //! | `isolation` | lets a job that may have killed its worker run alone |
 //! | `kind` | one kind of job: its measurements, and its jobs under its limits |
 //! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
+//! | `learner`, `losses` | learns how often machines lose work, from which the interval of checkpoints follows; what it learned |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
 //! | `stalls`, `spans` | jobs that do not move; the port to whoever knows where they stand |
 //! | `stuck` | slots whose threads do not return |
@@ -45,7 +46,9 @@ mod interruptions;
 mod isolation;
 mod janitor;
 mod kind;
+mod learner;
 mod limits;
+mod losses;
 mod machine;
 mod measure;
 mod packing;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::books::Books;
 use super::shared::Shared;
+use crate::checkpoint::IntervalReport;
 use crate::clock::unix_millis;
 use crate::dependency::DependencyReport;
 use crate::healing::HealingAction;
@@ -53,6 +54,7 @@ pub(super) struct Showing<'a> {
     pub(super) deferred: Vec<DeferredMessage>,
     pub(super) limits: Vec<LimitedKind>,
     pub(super) dependencies: Vec<DependencyReport>,
+    pub(super) intervals: IntervalReport,
     pub(super) machine_state: Option<MachineReport>,
 }
 
@@ -126,7 +128,16 @@ impl Reporter {
             return;
         }
         let Showing {
-            stage, completed, mut in_flight, machine, notices, deferred, limits, dependencies, ..
+            stage,
+            completed,
+            mut in_flight,
+            machine,
+            notices,
+            deferred,
+            limits,
+            dependencies,
+            intervals,
+            ..
         } = showing;
         let state = showing.machine_state;
         in_flight.sort_by(|a, b| a.job.cmp(&b.job));
@@ -141,6 +152,7 @@ impl Reporter {
             deferred,
             limits,
             dependencies,
+            intervals: Some(intervals),
             machine: state.clone(),
             last_drain: self.monitor.last_drain(),
             fault: self.monitor.fault(),

@@ -15,11 +15,13 @@ use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::kind::Kind;
+use super::losses::KnownLosses;
 use super::measure::Recent;
 use super::pressure::Pressure;
 use super::settings::Settings;
 use super::spans::OpenSpans;
 use super::states::States;
+use crate::checkpoint::IntervalReport;
 use crate::context::JobRun;
 use crate::dependency::DependencyHandle;
 use crate::ids::{JobId, WorkerId};
@@ -85,6 +87,8 @@ pub(super) struct Shared {
     pub(super) elsewhere: Elsewhere,
     /// The machine's state.
     pub(super) pressure: Pressure,
+    /// How often machines lose work.
+    pub(super) losses: KnownLosses,
     /// Where the worker's parts hand in what goes into the ledger.
     pub(super) books: Arc<Books>,
     /// The current rules for running jobs and held leases.
@@ -162,6 +166,21 @@ impl Shared {
             Some(span) => format!("{}, span {span}", run.place()),
             None => run.place(),
         }
+    }
+
+    /// Returns how often the jobs of this kind are saved when nothing else calls for a save.
+    pub(super) fn save_every(&self, kind: &Kind) -> Duration {
+        self.settings.checkpoint_every.interval(kind.saves.mean(), self.losses.get())
+    }
+
+    /// Returns how often jobs are saved, of kinds that were saved lately or are among `in_flight`.
+    pub(super) fn intervals(&self, in_flight: &[InFlight]) -> IntervalReport {
+        let shown = self.kinds.iter().filter_map(|kind| {
+            let save = kind.saves.mean();
+            let is_shown = save.is_some() || in_flight.iter().any(|job| job.kind == kind.name);
+            is_shown.then(|| (kind.name.to_owned(), save))
+        });
+        IntervalReport::new(self.settings.checkpoint_every, self.losses.get(), shown)
     }
 
     /// Returns the length of a lease that is taken or renewed now.

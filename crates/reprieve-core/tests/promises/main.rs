@@ -22,6 +22,8 @@ mod files;
 mod foreign;
 mod foretold;
 mod going_back;
+mod goodput;
+mod intervals;
 mod leases;
 mod ledger;
 mod limits;

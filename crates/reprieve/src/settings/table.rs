@@ -252,10 +252,11 @@ pub(super) static WORKER: [Setting; 27] = [
         value: "DURATION|auto",
         default: Default::Text("auto"),
         help: "How often a job's progress is saved, 0s to 24h",
-        details: "auto loses the least time to saves and to repeated work on a VM that is evicted every ten hours: \
-                  it is √(2 × 10h × cost), at least 5s and at most 10m, where cost is the mean time of recent \
-                  saves of the same kind of job. Before the first save it assumes 20ms, and saves every 38s; with \
-                  saves of 1s it saves every 4m28s. 0s saves after every step.",
+        details: "auto loses the least time to saves and to repeated work: it is √(2 × cost × time between losses), at \
+                  least 5s and at most 10m. The cost is the mean time of recent saves of the same kind of job; before \
+                  the first it assumes 20ms. How often a VM loses work is counted in the ledger of the last 30 days, \
+                  with two losses in 20 VM-hours assumed besides: so a new fleet saves every 38s, or with saves of 1s \
+                  every 4m28s. reprieve status shows what follows. 0s saves after every step.",
         parse: |given, to| values::checkpoint_every(given).map(|every| to.worker.checkpoint_every = every),
     },
     Setting {

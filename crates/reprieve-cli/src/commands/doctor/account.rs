@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use reprieve::checkpoint::Losses;
 use reprieve::checkup::Checkup;
 use reprieve::{Result, clock};
 use reprieve_azure::storage::Address;
@@ -48,7 +49,7 @@ pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding
         return without(vec![identity], "there is no identity");
     }
     let (account_name, save_every) =
-        (address.account().to_owned(), checkup.worker.checkpoint_every.interval(None));
+        (address.account().to_owned(), checkup.worker.checkpoint_every.interval(None, Losses::default()));
     let [queue, blob] = account.reach().await;
     let clock = clock(&[&queue, &blob]);
     let (queue, blob) = (service("queue service", queue), service("blob service", blob));

@@ -1,5 +1,6 @@
 //! `reprieve status`: shows a queue, its workers, their jobs and their drains.
 
+mod intervals;
 mod machines;
 mod page;
 mod timeline;

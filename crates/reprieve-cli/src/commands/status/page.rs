@@ -7,6 +7,7 @@ use std::time::Duration;
 use reprieve::dependency::{BreakerState, DependencyReport};
 use reprieve::ports::{DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
+use super::intervals::intervals;
 use super::machines::{machines, pressure, short as machine_name, shown};
 use super::timeline::{Foretold, Timeline};
 use super::{Dead, Drained, Moved, Status};
@@ -48,6 +49,10 @@ pub(super) fn page(status: &Status) -> String {
     let rows = limits(status);
     if !rows.is_empty() {
         section(&mut page, &table(["LIMITED KIND", "RUNNING", "DEFERRED", "LIMITS"], &rows));
+    }
+    let rows = intervals(&status.workers);
+    if !rows.is_empty() {
+        section(&mut page, &table(["SAVED KIND", "EVERY", "A SAVE TAKES", "WHY"], &rows));
     }
     let rows = dependencies(status);
     if !rows.is_empty() {
@@ -405,6 +410,7 @@ fn whole_seconds(ms: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reprieve::checkpoint::{CheckpointEvery, IntervalReport, Losses};
     use reprieve::ports::{ActiveNotice, Depth};
     use reprieve::worker::DrainReport;
     use reprieve::{JobId, WorkerId};
@@ -412,6 +418,12 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_800_000_000_000;
+
+    fn saved() -> IntervalReport {
+        let counted = Losses { count: 7, vm_ms: 310 * 3_600_000 };
+        let kinds = [("count-to".to_owned(), Some(Duration::from_millis(1_200)))];
+        IntervalReport::new(CheckpointEvery::Auto, counted, kinds)
+    }
 
     fn report(worker: &str, vm: &str, age: i64, in_flight: Vec<InFlight>) -> WorkerReport {
         WorkerReport {
@@ -475,7 +487,7 @@ mod tests {
             at_unix_ms: NOW,
             queue: Depth { total: 12, ready: Some(9), leased: Some(3), delayed: None, poisoned: Some(1) },
             workers: vec![
-                report("cd46fd0d", "workers_0", 3_000, jobs),
+                WorkerReport { intervals: Some(saved()), ..report("cd46fd0d", "workers_0", 3_000, jobs) },
                 WorkerReport { notices: vec![reboot()], ..report("aaaaaaaa", "", 45_000, Vec::new()) },
             ],
             drains: vec![Drained { worker: "01a1fdcace1c708f9150fbc0cd46fd0d".to_owned(), report: drain }],

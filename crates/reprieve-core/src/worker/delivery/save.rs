@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use crate::checkpoint::SHORTEST;
+use crate::checkpoint::{SHORTEST, careful_gap};
 use crate::codec::{self, Digest, Encoded, Fingerprint};
 use crate::context::JobRun;
 use crate::error::{Error, ErrorKind, Result};
@@ -54,8 +54,10 @@ pub(super) struct Saver {
     saved: Option<Fingerprint>,
     /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
     waits_until: Option<i64>,
-    /// Until when every step is saved, because the job vanished before.
+    /// Until when steps are saved more often, because the job vanished before.
     careful_until: Option<Instant>,
+    /// The job has moved in this run: it is past the step in which it vanished.
+    has_moved_on: bool,
     /// After how many more steps the job saves each time, because it failed there.
     careful_steps: u32,
     /// The value of the rules' save counter at the last try.
@@ -120,13 +122,14 @@ impl Saver {
             saved: None,
             waits_until: None,
             careful_until: None,
+            has_moved_on: false,
             careful_steps: 0,
             asked_to_save: shared.rules.get().saves,
             failures: LogThrottle::default(),
         }
     }
 
-    /// Saves every step for one interval, because the job vanished before.
+    /// Saves every step for one interval, or as often as a tenth of that time allows, because the job vanished before.
     pub(super) fn be_careful_for_an_interval(&mut self) {
         self.careful_until = Some(Instant::now() + self.interval());
     }
@@ -177,10 +180,22 @@ impl Saver {
 
     /// Reports whether to save after a step. Counts the step.
     pub(super) fn is_due_after_step(&mut self) -> bool {
-        let careful =
-            self.careful_steps > 0 || self.careful_until.is_some_and(|until| Instant::now() < until);
+        let careful = self.careful_steps > 0;
         self.careful_steps = self.careful_steps.saturating_sub(1);
-        self.is_asked() || careful || self.tried.elapsed() >= self.interval()
+        let every = if self.is_careful() { self.careful_gap() } else { self.interval() };
+        self.is_asked() || careful || self.tried.elapsed() >= every
+    }
+
+    /// Whether the job saves more often, because it vanished before.
+    fn is_careful(&self) -> bool {
+        self.careful_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns after how long a careful job saves again. It saves after every step until it has moved once, so that it
+    /// comes forward also where no machine lives for long.
+    fn careful_gap(&self) -> Duration {
+        let mean = self.kind.saves.mean().filter(|_| self.has_moved_on);
+        careful_gap(mean.unwrap_or_default()).min(self.interval())
     }
 
     /// Makes a save due within the present step if the rules ask for one.
@@ -197,15 +212,16 @@ impl Saver {
 
     /// Returns how often progress is saved when nothing else calls for a save.
     pub(super) fn interval(&self) -> Duration {
-        self.shared.settings.checkpoint_every.interval(self.kind.saves.mean())
+        self.shared.save_every(&self.kind)
     }
 
     fn note_try(&mut self) {
         (self.tried, self.asked_to_save) = (Instant::now(), self.shared.rules.get().saves);
         // A step that saves for itself can't save after every step; it does so as often as is
         // useful.
-        let is_careful = self.careful_until.is_some_and(|until| self.tried < until);
-        let interval = if is_careful { self.interval().min(SHORTEST) } else { self.interval() };
+        let interval = self.interval();
+        let interval =
+            if self.is_careful() { interval.min(SHORTEST.max(self.careful_gap())) } else { interval };
         self.run.saves.set_due(self.tried + interval);
     }
 
@@ -308,6 +324,7 @@ impl Saver {
                 // The job has moved past the step that it vanished in, so that step did not kill
                 // it.
                 self.loaded = None;
+                self.has_moved_on = true;
             }
         }
         saved
