@@ -128,6 +128,7 @@ impl TestContext {
             stalled_unix_ms: AtomicI64::new(0),
             hung: OnceLock::new(),
             blocks: AtomicBool::new(false),
+            is_excused: AtomicBool::new(false),
             outages: AtomicU64::new(0),
             span: OnceLock::new(),
             escalated: OnceLock::new(),
