@@ -1,5 +1,4 @@
 //! Jobs of a worker that need a cache, on a real Redis.
-#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
