@@ -96,6 +96,8 @@ pub(crate) struct JobRun {
     pub(crate) hung: OnceLock<Hang>,
     /// Its step blocked its thread when it was given up.
     pub(crate) blocks: AtomicBool,
+    /// It failed, and that is not counted.
+    pub(crate) is_excused: AtomicBool,
     /// Calls of its steps to the store that failed and are tried again.
     pub(crate) outages: AtomicU64,
     /// The span in which its steps run.

@@ -19,15 +19,24 @@ use crate::watch::MaintenanceWatch;
 /// With these a primary refuses writes: it is full, its disk is, or it has too few replicas.
 const NO_WRITES: [&str; 3] = ["OOM", "MISCONF", "NOREPLICAS"];
 
-/// What `doctor` says of a cluster.
+/// What `doctor` says of a cluster, and of one of a single node.
 const CLUSTER: &str = "it is a node of a cluster, which is not supported: most calls fail";
+const LONE_NODE: &str = "it is the only node of a cluster: all calls are served until there is another one";
 
-/// How long the probe's key is kept, in seconds.
+/// A full cache that removes nothing refuses the writes of values that are larger than what is left. `doctor` says so
+/// when this part of its memory is left, in percent.
+const LEFT_MIN: u64 = 10;
+
+/// The probe's key.
+const PROBE_KEY: &str = "reprieve:probe";
+
+/// How long it is kept, in seconds.
 const KEPT_S: u64 = 60;
 
 /// A Redis cache. Its probe writes a key of its own, `reprieve:probe`, on a connection of its own, so a replica
 /// that does not know yet that it was promoted, and a wrong password, are away. A full cache that refuses writes is
-/// not: it answers reads. A job that needs it and fails meanwhile spends no attempt.
+/// not: it answers reads. A job that needs it and fails then spends no attempt, and others that need it are not begun
+/// until a write succeeds.
 ///
 /// A cluster is not supported: its nodes answer with `MOVED`, which counts as a failed call.
 pub struct Redis {
@@ -81,15 +90,16 @@ impl Redis {
         self.primary.endpoint.is_local()
     }
 
-    /// The client, for its address. [`signed_in`](Self::signed_in) is for connections of the program's own.
+    /// The client, for its address. [`connect_to_wait`](Self::connect_to_wait) and [`signed_in`](Self::signed_in) are
+    /// for connections of the program's own.
     #[must_use]
     pub const fn client(&self) -> &Client {
         self.primary.endpoint.client()
     }
 
-    /// A client for connections of the program's own, without a limit for an answer: for subscriptions, and for
-    /// commands that wait, such as `BLPOP`. With an identity it has the present token, so take another one for each
-    /// connection.
+    /// A client for subscriptions of the program's own, by `get_async_pubsub`. With an identity it has the present
+    /// token, so take another one for each connection. Its other connections give a command up after 500 ms, the
+    /// `redis` crate's default: [`connect_to_wait`](Self::connect_to_wait) is for those that wait.
     ///
     /// # Errors
     /// When the identity has no token within a second.
@@ -97,26 +107,33 @@ impl Redis {
         Ok(self.primary.endpoint.signed_in().await?.0)
     }
 
-    /// What is wrong with it that neither its [probe](Dependency::probe) finds nor what it
-    /// [refuses](Dependency::refuses), a clause each: for `reprieve doctor`. It takes up to 4 s.
-    pub async fn examine(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.is_of_cluster().await {
-            faults.push(CLUSTER.to_owned());
-        }
-        if let Some(replica) = &self.replica
-            && let Err(error) = replica.endpoint.connect().await
-        {
-            faults.push(format!("its replica can't be read: {}", describe(&error)));
-        }
-        faults
+    /// A connection to the primary without a limit for an answer, for commands that wait, such as `BLPOP`. They wait
+    /// on the server, and what is sent on the same connection meanwhile waits with them, so take one for each. With
+    /// an identity it ends with the present token, after some hours at most: make another one when a call fails.
+    ///
+    /// # Errors
+    /// As of the `redis` crate. Connecting may take 500 ms, and an identity's first token a second.
+    ///
+    /// # Cancel safety
+    /// A `BLPOP` that is dropped may still pop an element, which is lost then: give it a time-out of its own, and
+    /// await it for longer than that. Against a server that goes silent, await it for some seconds more at most.
+    pub async fn connect_to_wait(&self) -> Result<MultiplexedConnection, RedisError> {
+        Ok(self.primary.endpoint.connect_within(None).await?.calls)
     }
 
-    /// Whether it is a node of a cluster. A user that may not ask is taken to know.
-    async fn is_of_cluster(&self) -> bool {
-        let Ok(mut connection) = self.connect().await else { return false };
-        let info: Result<String, _> = redis::cmd("INFO").arg("cluster").query_async(&mut connection).await;
-        info.is_ok_and(|info| info.contains("cluster_enabled:1"))
+    /// What is wrong with it that neither its [probe](Dependency::probe) finds nor what it
+    /// [refuses](Dependency::refuses), a clause each: for `reprieve doctor`. It takes up to 6 s.
+    pub async fn examine(&self) -> Vec<String> {
+        let mut of_primary = self.connect().await.ok();
+        let mut faults = Vec::new();
+        if let Some(primary) = &mut of_primary {
+            faults.extend(fault_of_cluster(primary).await);
+            faults.extend(fault_of_memory(primary).await);
+        }
+        if let Some(replica) = &self.replica {
+            faults.extend(fault_of_replica(replica, of_primary.as_mut()).await);
+        }
+        faults
     }
 
     /// A connection to the primary that answers within 500 ms or fails, for what [`Calls`](crate::Calls) can't do.
@@ -171,7 +188,7 @@ impl Redis {
 
     async fn write_on(&self, mut connection: Connection) -> Result<(), RedisError> {
         let mut set = redis::cmd("SET");
-        set.arg("reprieve:probe").arg(1).arg("EX").arg(KEPT_S);
+        set.arg(PROBE_KEY).arg(1).arg("EX").arg(KEPT_S);
         let _written: Value = set.query_async(&mut connection.calls).await?;
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
         Ok(())
@@ -192,10 +209,15 @@ impl Dependency for Redis {
     }
 
     async fn refuses(&self) -> Option<String> {
-        let written = timeout(3 * ANSWER_WITHIN, self.write()).await.ok()?;
-        let error = written.err()?;
-        let code = error.code().filter(|code| NO_WRITES.contains(code))?;
-        Some(format!("it refuses writes ({code})"))
+        match timeout(3 * ANSWER_WITHIN, self.write()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => match error.code().filter(|code| NO_WRITES.contains(code)) {
+                Some(code) => Some(format!("it refuses writes ({code})")),
+                // It went away since it was probed.
+                None => Some(format!("a write fails ({})", describe(&error))),
+            },
+            Err(_) => Some(format!("a write has no answer within {:?}", 3 * ANSWER_WITHIN)),
+        }
     }
 
     fn announces(&self) -> &'static str {
@@ -206,6 +228,62 @@ impl Dependency for Redis {
     async fn next_signal(&self) -> Signal {
         self.watch.get_or_init(|| self.watch()).next().await
     }
+}
+
+/// Whether it is a node of a cluster. A user that may not ask is taken to know.
+async fn fault_of_cluster(connection: &mut MultiplexedConnection) -> Option<String> {
+    if value_of(connection, "cluster", "cluster_enabled").await? != "1" {
+        return None;
+    }
+    let cluster: String = redis::cmd("CLUSTER").arg("INFO").query_async(connection).await.unwrap_or_default();
+    let has = |name, wanted| value(&cluster, name).is_some_and(|value| value == wanted);
+    let is_lone = has("cluster_size", "1") && has("cluster_slots_ok", "16384");
+    Some(if is_lone { LONE_NODE } else { CLUSTER }.to_owned())
+}
+
+/// Whether little is left of the memory of one that removes nothing.
+async fn fault_of_memory(connection: &mut MultiplexedConnection) -> Option<String> {
+    let info: String = redis::cmd("INFO").arg("memory").query_async(connection).await.ok()?;
+    let bytes = |name| value(&info, name)?.parse::<u64>().ok();
+    let (used, most) = (bytes("used_memory")?, bytes("maxmemory")?);
+    let left = most.saturating_sub(used);
+    let is_little = most > 0 && u128::from(left) * 100 < u128::from(most) * u128::from(LEFT_MIN);
+    (is_little && value(&info, "maxmemory_policy")? == "noeviction").then(|| {
+        format!(
+            "{} KiB of its {} KiB are left, and it removes nothing (maxmemory-policy noeviction): larger values are \
+             refused",
+            left / 1024,
+            most / 1024
+        )
+    })
+}
+
+/// Whether the replica can't be read, or is that of another cache.
+async fn fault_of_replica(node: &Node, primary: Option<&mut MultiplexedConnection>) -> Option<String> {
+    let read = async {
+        let mut connection = node.endpoint.connect().await?.calls;
+        let _value: Value = redis::cmd("GET").arg(PROBE_KEY).query_async(&mut connection).await?;
+        Ok::<_, RedisError>(connection)
+    };
+    let mut connection = match read.await {
+        Ok(connection) => connection,
+        Err(error) => return Some(format!("its replica can't be read: {}", describe(&error))),
+    };
+    // The id of the data that both have. A user that may not ask is taken to know.
+    let theirs = value_of(&mut connection, "replication", "master_replid").await?;
+    let ours = value_of(primary?, "replication", "master_replid").await?;
+    (theirs != ours).then(|| "its replica has the data of another cache, or is not in step yet".to_owned())
+}
+
+/// Returns a value of a section of its `INFO`; `None` if the user may not ask, or there is none.
+async fn value_of(connection: &mut MultiplexedConnection, section: &str, name: &str) -> Option<String> {
+    let info: String = redis::cmd("INFO").arg(section).query_async(connection).await.ok()?;
+    value(&info, name).map(str::to_owned)
+}
+
+fn value<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+    values.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
 }
 
 /// What a server at this host is known to announce, by the domains of the two services.

@@ -7,7 +7,7 @@ use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
 
 use crate::cache::Redis;
 use crate::command::Command;
-use crate::failure::{describe, is_failure};
+use crate::failure::{describe, is_failure, is_refusal};
 
 /// How long the primary is read after a replica failed: as long as the longest pause between the breaker's probes.
 const REPLICA_PAUSE: Duration = Duration::from_secs(10);
@@ -56,6 +56,10 @@ impl Calls<'_> {
     /// Sends a command to the primary. A connection on which a call failed, by a time-out or `READONLY` for example,
     /// is not used again, and neither is one to a node that has another part since a failover.
     ///
+    /// A cache that refuses the command because it is full, or has too few replicas, or does not let the user, is not
+    /// away. If the step fails then, and its job needs the cache, that is
+    /// [excused](DependencyHandle::refused).
+    ///
     /// # Errors
     /// [`CallError::Open`] while the cache is away; else that of the `redis` crate. Whether a command that failed
     /// was carried out is not known, unless the server refused it.
@@ -63,11 +67,17 @@ impl Calls<'_> {
     /// # Cancel safety
     /// A call that is dropped may be carried out.
     pub async fn query<T: FromRedisValue>(&self, command: &impl Command) -> Result<T, CallError<RedisError>> {
-        self.handle.call(self.cache.primary().query(command, self.handle), is_failure).await
+        let answered = self.handle.call(self.cache.primary().query(command, self.handle), is_failure).await;
+        if let Err(CallError::Failed(error)) = &answered
+            && is_refusal(error)
+        {
+            self.handle.refused(&describe(error));
+        }
+        answered
     }
 
     /// Sends a command that only reads to the replica, if the cache [has one](Redis::with_replica) and it is in no
-    /// maintenance; else, or if it fails, to the primary. A replica that fails does not count against the cache. It
+    /// maintenance; else, or if it fails or refuses, to the primary. A replica that fails does not count against the cache. It
     /// may answer with what was written some time ago.
     ///
     /// # Errors
@@ -79,7 +89,7 @@ impl Calls<'_> {
             && !replica.has_failed_within(REPLICA_PAUSE)
         {
             match replica.query(command, self.handle).await {
-                Err(error) if is_failure(&error) => {
+                Err(error) if is_failure(&error) || is_refusal(&error) => {
                     if replica.is_news() {
                         let (dependency, why) = (self.handle.name(), describe(&error));
                         tracing::warn!(dependency, why, "the cache's replica fails; the primary is read");

@@ -6,7 +6,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult};
 
 /// A command, or several in a pipeline or a transaction: [`cmd`](redis::cmd) and [`pipe`](redis::pipe) make them.
-/// One that waits for others, such as `BLPOP`, is no call of a job: it would end after 500 ms.
+/// One that waits for others, such as `BLPOP`, is no call of a job: it would end after 500 ms. See
+/// [`Redis::connect_to_wait`](crate::Redis::connect_to_wait).
 pub trait Command: sealed::Sealed + Sync {
     /// Sends it on a connection.
     fn send<T: FromRedisValue>(

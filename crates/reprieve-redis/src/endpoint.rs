@@ -1,7 +1,7 @@
 //! Where a cache is, and how to sign in there.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo as _, RedisError};
@@ -11,7 +11,7 @@ use crate::ANSWER_WITHIN;
 use crate::identity::{Identity, SignIn};
 
 /// How long a connection waits for a token that is not there yet. Its task goes on fetching it.
-const TOKEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+const TOKEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// An address, and the identity that signs in instead of the password in it.
 #[derive(Clone)]
@@ -103,10 +103,15 @@ impl Endpoint {
     /// Makes a connection that answers within 500 ms or fails. A failover need not close a connection, and without
     /// a limit each call on it would wait for as long as TCP repeats itself: 15 minutes.
     pub(crate) async fn connect(&self) -> Result<Connection, RedisError> {
+        self.connect_within(Some(ANSWER_WITHIN)).await
+    }
+
+    /// Makes a connection that answers within this time or fails.
+    pub(crate) async fn connect_within(&self, answer: Option<Duration>) -> Result<Connection, RedisError> {
         let (client, expires) = self.signed_in().await?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
+            .set_response_timeout(answer);
         let calls = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Connection { calls, expires })
     }

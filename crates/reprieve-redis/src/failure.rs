@@ -9,6 +9,18 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Codes of errors that the `redis` crate has no kind for: this connection may do nothing, or nothing any more.
 const REFUSED: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
+/// Codes of errors with which a server refuses a call because of its own state or its settings, and not because of
+/// the call: it is full, its disk is, it has too few replicas, a script keeps it busy, or its users may not. Those of
+/// [failures](is_failure) are others.
+const REFUSALS: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "NOPERM"];
+
+/// Whether a server that serves refused a call: see [`REFUSALS`]. That a user may not do something may be the
+/// call's own fault, too.
+pub(crate) fn is_refusal(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors();
+    errors.is_some_and(|errors| errors.iter().any(|(_, error)| REFUSALS.contains(&error.code())))
+}
+
 /// Whether an error of a call is the cache's, and not the call's own: the connection, a time-out, a node that is
 /// no primary or not ready. For [`DependencyHandle::call`](reprieve_core::dependency::DependencyHandle::call).
 #[must_use]

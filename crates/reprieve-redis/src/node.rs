@@ -1,18 +1,19 @@
 //! One node of a cache, and the connection to it that the calls of all jobs share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use redis::{ErrorKind, FromRedisValue, RedisError};
+use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 use reprieve_core::dependency::breaker::SPREAD;
 use reprieve_core::dependency::{BreakerState, DependencyHandle};
 use tokio::time::Instant;
 
 use crate::command::Command;
 use crate::endpoint::{Connection, Endpoint};
-use crate::failure::is_failure;
+use crate::failure::{is_failure, is_refusal};
 
 /// How long a connection may be unused. Azure Cache for Redis closes one after ten minutes, and a NAT gateway
 /// forgets one after four; the next call on it would fail.
@@ -20,14 +21,14 @@ use crate::failure::is_failure;
 /// <https://learn.microsoft.com/azure/nat-gateway/nat-gateway-resource#idle-timeout-timers>
 const IDLE_MAX: Duration = Duration::from_mins(3);
 
-/// A call that was dropped after this time has waited for long: a cache answers within a few milliseconds.
-const LONG: Duration = Duration::from_millis(50);
-
 /// A node, by its address.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
-    state: Mutex<State>,
+    state: Arc<NodeState>,
 }
+
+#[derive(Default)]
+struct NodeState(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -47,11 +48,13 @@ struct Link {
     /// The topology for which it was made, and how long it is used after that has changed.
     topology: u64,
     spread: Duration,
+    /// Whether it is tried to be alive now.
+    is_tried: Arc<AtomicBool>,
 }
 
 impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, state: Mutex::default() }
+        Self { endpoint, state: Arc::default() }
     }
 
     /// Sends a command on the shared connection, which is dropped when the node fails.
@@ -63,8 +66,7 @@ impl Node {
         let link = self.link(handle);
         let answered = match link.connection.clone().await {
             Ok(mut connection) => {
-                let mut given_up =
-                    GivenUp { has_ended: false, node: self, link: &link, sent: Instant::now() };
+                let mut given_up = GivenUp { has_ended: false, node: self, link: &link };
                 let answered = command.send(&mut connection.calls).await;
                 given_up.has_ended = true;
                 answered
@@ -72,25 +74,26 @@ impl Node {
             Err(error) => Err(error),
         };
         match &answered {
-            Err(error) if is_failure(error) => self.drop_link(&link),
-            _ => self.lock().is_told = false,
+            Err(error) if is_failure(error) => self.state.drop_link(&link),
+            Err(error) if is_refusal(error) => self.state.lock().failed_at = Some(Instant::now()),
+            _ => self.state.lock().is_told = false,
         }
         answered
     }
 
     /// Whether a failure of it is news: there has been an answer since the last one.
     pub(crate) fn is_news(&self) -> bool {
-        !std::mem::replace(&mut self.lock().is_told, true)
+        !std::mem::replace(&mut self.state.lock().is_told, true)
     }
 
-    /// Whether a call failed within this time.
+    /// Whether a call failed, or was refused, within this time.
     pub(crate) fn has_failed_within(&self, time: Duration) -> bool {
-        self.lock().failed_at.is_some_and(|at| at.elapsed() < time)
+        self.state.lock().failed_at.is_some_and(|at| at.elapsed() < time)
     }
 
     /// Returns the present connection, or begins to make one.
     fn link(&self, handle: &DependencyHandle) -> Link {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match &mut state.link {
             Some(link) if !link.is_stale(&self.endpoint, handle) => {
                 link.used = Instant::now();
@@ -99,7 +102,9 @@ impl Node {
             link => link.insert(Link::new(self.endpoint.clone(), handle)).clone(),
         }
     }
+}
 
+impl NodeState {
     /// Drops a connection that failed, unless another call did already.
     fn drop_link(&self, failed: &Link) {
         let mut state = self.lock();
@@ -109,24 +114,33 @@ impl Node {
 
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call that its caller drops after it waited for long for an answer, by a limit of its own: the connection may
-/// be dead, and nobody else would find out. A connection that is yet to be made is made nevertheless, within a limit
-/// of ours: callers with a shorter one would never get any.
+/// A call that its caller drops before it is answered, by a limit of its own: the connection may be dead, and nobody
+/// else would find out. How long it has waited says little, because a cache may be further away than its caller has
+/// patience. So the connection is tried, and dropped if it answers nothing within 500 ms. One that is yet to be made
+/// is made nevertheless: callers with little patience would never get any.
 struct GivenUp<'a> {
     node: &'a Node,
     link: &'a Link,
-    sent: Instant,
     has_ended: bool,
 }
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.sent.elapsed() >= LONG {
-            self.node.drop_link(self.link);
+        if !self.has_ended && !self.link.is_tried.swap(true, Relaxed) {
+            let (node, link) = (Arc::clone(&self.node.state), self.link.clone());
+            // Without a runtime there are no calls any more.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move {
+                    if !link.is_alive().await {
+                        node.drop_link(&link);
+                    }
+                    link.is_tried.store(false, Relaxed);
+                });
+            }
         }
     }
 }
@@ -148,7 +162,15 @@ impl Link {
             used: now,
             topology,
             spread: SPREAD.mul_f64(rand::random()),
+            is_tried: Arc::default(),
         }
+    }
+
+    /// Whether it answers. An answer comes after those to all that was sent before.
+    async fn is_alive(&self) -> bool {
+        let Ok(mut connection) = self.connection.clone().await else { return false };
+        let answered = redis::cmd("PING").query_async::<Value>(&mut connection.calls).await;
+        !answered.is_err_and(|error| is_failure(&error))
     }
 
     fn is_stale(&self, endpoint: &Endpoint, handle: &DependencyHandle) -> bool {

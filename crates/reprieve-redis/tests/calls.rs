@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,9 +11,9 @@ use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
 use reprieve_core::testing::dependency;
 use reprieve_redis::{CHANNEL, Cmd, Redis, Value, cmd, pipe};
 use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -218,18 +219,146 @@ async fn the_password_is_in_no_error() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_a_caller_gave_up_by_a_limit_of_its_own_is_not_used_again() {
+async fn a_connection_on_which_a_caller_gave_up_is_used_again_only_if_it_answers() {
     let Some(server) = RedisServer::start() else { return };
     let handle = dependency("cache", Arc::new(Redis::open(&server.url()).unwrap()));
     let first = connection(&handle).await.unwrap();
     let slow = Redis::of(&handle);
-    let wait = cmd("BLPOP").arg("a").arg(0).take();
-    assert!(tokio::time::timeout(Duration::from_millis(100), slow.query::<Value>(&wait)).await.is_err());
-    assert_ne!(connection(&handle).await.unwrap(), first);
     // One that is dropped at once shows nothing.
-    let second = connection(&handle).await.unwrap();
-    drop(tokio::time::timeout(Duration::ZERO, slow.query::<Value>(&cmd("PING"))).await);
-    assert_eq!(connection(&handle).await.unwrap(), second);
+    drop(timeout(Duration::ZERO, slow.query::<Value>(&cmd("PING"))).await);
+    assert_eq!(connection(&handle).await.unwrap(), first);
+    let wait = cmd("BLPOP").arg("a").arg(0).take();
+    assert!(timeout(Duration::from_millis(100), slow.query::<Value>(&wait)).await.is_err());
+    until("there is another one", LIMIT, async || {
+        let now = timeout(Duration::from_millis(100), connection(&handle)).await;
+        now.ok().and_then(Result::ok).filter(|now| *now != first)
+    })
+    .await;
+}
+
+/// Forwards to a server, whose answers come after a delay, until the connections of that time go silent. Returns its
+/// URL, and how many connections there were.
+async fn forwarder(
+    server: &RedisServer,
+    delay: Duration,
+    epoch: &Arc<AtomicUsize>,
+) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("redis://:secret@{}", listener.local_addr().unwrap());
+    let (to, count, epoch) = (server.port(), Arc::new(AtomicUsize::new(0)), Arc::clone(epoch));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        loop {
+            let (from, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, Relaxed);
+            let (begun, epoch) = (epoch.load(Relaxed), Arc::clone(&epoch));
+            tokio::spawn(async move {
+                let to = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                let ((mut calls, mut answers_to), (mut answers, mut calls_to)) =
+                    (from.into_split(), to.into_split());
+                // It ends with the connection.
+                let forward = tokio::spawn(async move { copy(&mut calls, &mut calls_to).await });
+                let (send, mut late) = tokio::sync::mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+                tokio::spawn(async move {
+                    while let Some((at, bytes)) = late.recv().await {
+                        sleep_until(at).await;
+                        if epoch.load(Relaxed) == begun && answers_to.write_all(&bytes).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = answers.read(&mut bytes).await {
+                    let _sent = send.send((Instant::now() + delay, bytes[..length].to_vec()));
+                }
+                let _forwarded = forward.await;
+            });
+        }
+    });
+    (url, count)
+}
+
+/// How little patience a caller has says nothing of the connection.
+#[tokio::test]
+async fn a_connection_that_goes_silent_is_replaced_however_little_patience_its_callers_have() {
+    let Some(server) = RedisServer::start() else { return };
+    let epoch = Arc::default();
+    let (url, connections) = forwarder(&server, Duration::ZERO, &epoch).await;
+    let handle = dependency("cache", Arc::new(Redis::open(&url).unwrap()));
+    let get = cmd("GET").arg("a").take();
+    let call = async || timeout(Duration::from_millis(20), Redis::of(&handle).query::<Value>(&get)).await;
+    for pause in [20, 700] {
+        until("it is connected", LIMIT, async || call().await.ok()?.ok()).await;
+        let before = connections.load(Relaxed);
+        epoch.fetch_add(1, Relaxed);
+        let began = Instant::now();
+        while !call().await.is_ok_and(|answered| answered.is_ok()) {
+            assert!(began.elapsed() < Duration::from_secs(5), "it is still silent");
+            sleep(Duration::from_millis(pause)).await;
+        }
+        // The jobs', the probe's, and the watch's.
+        assert!(
+            connections.load(Relaxed) - before <= 4,
+            "{} connections",
+            connections.load(Relaxed) - before
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_cache_that_is_further_away_than_its_callers_have_patience_is_not_connected_to_again_and_again() {
+    let Some(server) = RedisServer::start() else { return };
+    let (url, connections) = forwarder(&server, Duration::from_millis(70), &Arc::default()).await;
+    let handle = dependency("cache", Arc::new(Redis::open(&url).unwrap()));
+    let get = cmd("GET").arg("a").take();
+    let began = Instant::now();
+    let calls = async || {
+        while began.elapsed() < Duration::from_secs(4) {
+            let _given_up = timeout(Duration::from_millis(60), Redis::of(&handle).query::<Value>(&get)).await;
+        }
+    };
+    join_all((0..16).map(|_| calls())).await;
+    // The jobs', the probe's, and the watch's.
+    assert!(connections.load(Relaxed) <= 3, "{} connections", connections.load(Relaxed));
+}
+
+#[tokio::test]
+async fn a_read_that_the_replica_refuses_is_answered_by_the_primary() {
+    let (Some(primary), Some(replica)) = (RedisServer::start(), RedisServer::start()) else { return };
+    replica.replicate(&primary);
+    let cache = Redis::open(&primary.url()).unwrap().with_replica(&replica.url()).unwrap();
+    let handle = dependency("cache", Arc::new(cache));
+    until("it replicates", LIMIT, async || {
+        replica.command(&["INFO", "replication"]).contains("master_link_status:up").then_some(())
+    })
+    .await;
+    primary.command(&["SET", "a", "1"]);
+    let read = async || Redis::of(&handle).read::<i64>(cmd("GET").arg("a")).await;
+    replica.command(&["ACL", "SETUSER", "default", "-get"]);
+    assert_eq!(read().await, Ok(1), "NOPERM");
+    replica.command(&["ACL", "SETUSER", "default", "+get"]);
+    sleep(Duration::from_millis(10_100)).await;
+
+    let mut connection = Redis::open(&replica.url()).unwrap().connect_to_wait().await.unwrap();
+    let busy = tokio::spawn(async move {
+        let endless = cmd("EVAL").arg("while true do end").arg(0).take();
+        endless.query_async::<Value>(&mut connection).await
+    });
+    replica.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+    until("it is busy", LIMIT, async || {
+        let mut other = Redis::open(&replica.url()).unwrap().connect().await.ok()?;
+        cmd("GET")
+            .arg("a")
+            .query_async::<Value>(&mut other)
+            .await
+            .is_err_and(|error| error.code() == Some("BUSY"))
+            .then_some(())
+    })
+    .await;
+    assert_eq!(read().await, Ok(1), "BUSY");
+    assert_eq!(handle.state(), BreakerState::Closed, "the cache itself serves");
+    replica.command(&["SCRIPT", "KILL"]);
+    assert!(busy.await.unwrap().is_err());
 }
 
 /// Forwards to a server after a delay, as of a TLS handshake over some distance. Returns its port.

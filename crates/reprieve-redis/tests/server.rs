@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reprieve_core::dependency::{Dependency, Signal};
 use reprieve_redis::{CHANNEL, Redis};
-use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
+use reprieve_testkit::{RedisPair, RedisServer, Signal as UnixSignal, until};
 use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -114,6 +114,25 @@ async fn a_cache_that_refuses_writes_is_not_away_because_it_answers_reads_and_sa
     run(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let full = "it refuses writes (OOM)".to_owned();
     assert_eq!((cache.probe().await, cache.refuses().await), (Ok(()), Some(full)));
+    // It goes after it was probed.
+    drop(server);
+    let refused = cache.refuses().await.unwrap();
+    assert_eq!(refused, "a write fails (connection refused)");
+}
+
+#[tokio::test]
+async fn a_command_that_waits_for_longer_than_calls_may_take_loses_nothing() {
+    let Some(server) = RedisServer::start() else { return };
+    let cache = Redis::open(&server.url()).unwrap();
+    let mut connection = cache.connect_to_wait().await.unwrap();
+    let mut wait = redis::cmd("BLPOP");
+    wait.arg("work").arg(20);
+    let pushed = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run(&server, &["RPUSH", "work", "precious"]).await
+    };
+    let (popped, _) = tokio::join!(wait.query_async::<(String, String)>(&mut connection), pushed);
+    assert_eq!(popped, Ok(("work".to_owned(), "precious".to_owned())));
 }
 
 #[tokio::test]
@@ -123,9 +142,57 @@ async fn a_node_of_a_cluster_and_a_replica_that_can_not_be_read_are_found() {
     assert_eq!(cache().examine().await, Vec::<String>::new());
     let closed = cache().with_replica("redis://127.0.0.1:1").unwrap();
     assert_eq!(closed.examine().await, ["its replica can't be read: connection refused"]);
-    let Some(node) = RedisServer::start_with(&["--cluster-enabled", "yes"]) else { return };
-    let faults = Redis::open(&node.url()).unwrap().examine().await;
+    // It keeps its slots there.
+    let file = std::env::temp_dir().join(format!("reprieve-nodes-{}.conf", std::process::id()));
+    let settings = ["--cluster-enabled", "yes", "--cluster-config-file", file.to_str().unwrap()];
+    let Some(node) = RedisServer::start_with(&settings) else { return };
+    let of_cluster = Redis::open(&node.url()).unwrap();
+    let faults = of_cluster.examine().await;
     assert_eq!(faults, ["it is a node of a cluster, which is not supported: most calls fail"]);
+    run(&node, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    until("it has all slots", LIMIT, async || of_cluster.probe().await.ok()).await;
+    let faults = of_cluster.examine().await;
+    assert_eq!(faults, ["it is the only node of a cluster: all calls are served until there is another one"]);
+    drop(node);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_that_connects_and_can_not_be_read_is_found_and_so_is_that_of_another_cache() {
+    let Some(pair) = RedisPair::start() else { return };
+    let (primary, replica) = (&pair.primary, &pair.replica);
+    let at = |user: &str| format!("redis://{user}127.0.0.1:{}", replica.port());
+    let faults = async |url: &str| {
+        Redis::open(&primary.url()).unwrap().with_replica(url).unwrap().examine().await.join("; ")
+    };
+    assert_eq!(faults(&replica.url()).await, "");
+    assert_eq!(faults(&at("")).await, "its replica can't be read: NOAUTH");
+    run(replica, &["ACL", "SETUSER", "reader", "on", ">pw", "+ping", "+client", "~*"]).await;
+    assert_eq!(faults(&at("reader:pw@")).await, "its replica can't be read: NOPERM");
+    run(replica, &["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
+    run(replica, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    assert_eq!(faults(&replica.url()).await, "its replica can't be read: MASTERDOWN");
+    let Some(other) = RedisServer::start() else { return };
+    let others = faults(&other.url()).await;
+    assert_eq!(others, "its replica has the data of another cache, or is not in step yet");
+}
+
+#[tokio::test]
+async fn a_cache_with_little_room_that_removes_nothing_is_found() {
+    let Some(server) = RedisServer::start() else { return };
+    let cache = Redis::open(&server.url()).unwrap();
+    run(&server, &["SETRANGE", "kept", "8000000", "x"]).await;
+    let info = server.command(&["INFO", "memory"]);
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+    let used: u64 = used.trim().parse().unwrap();
+    run(&server, &["CONFIG", "SET", "maxmemory", &(used + used / 20).to_string()]).await;
+    run(&server, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    assert_eq!(cache.examine().await, Vec::<String>::new(), "it makes room");
+    run(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    let faults = cache.examine().await.join("; ");
+    assert!(faults.contains("KiB are left") && faults.contains("noeviction"), "{faults}");
+    run(&server, &["CONFIG", "SET", "maxmemory", "100mb"]).await;
+    assert_eq!(cache.examine().await, Vec::<String>::new());
 }
 
 /// Keys of Azure are base64, so half of them have a slash.

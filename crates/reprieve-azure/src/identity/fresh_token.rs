@@ -10,7 +10,7 @@ use reprieve_core::clock;
 use reqwest::header::HeaderValue;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::NoIdentity;
 use super::chain::Chain;
@@ -24,6 +24,10 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// The longest wait between two failed tries while requests wait for a token.
 const RETRY_MAX_WITHOUT: Duration = Duration::from_secs(5);
+
+/// How long a caller that only wants a token waits for a new failure while an old one is known: within the second that
+/// a connection to a cache waits for its token.
+const KNOWN_AFTER: Duration = Duration::from_millis(800);
 
 /// The minimum age at which a token that the service refused is fetched again: if a new token was
 /// refused, another one would be as well.
@@ -79,9 +83,15 @@ impl FreshToken {
         self.get(|token| token.header.clone()).await.map_err(NoIdentity::into_sdk)
     }
 
-    /// Returns the token itself, as [`header`](Self::header) does.
+    /// Returns the token itself, as [`header`](Self::header) does. Where a try has failed and the next one takes long,
+    /// it returns the known failure rather than to keep the reason from a caller with less patience.
     pub(super) async fn token(&self) -> Result<AccessToken, NoIdentity> {
-        self.get(|token| token.token.clone()).await
+        let known = self.shared.state.borrow().failure.clone();
+        let token = self.get(|token| token.token.clone());
+        match known {
+            None => token.await,
+            Some(known) => timeout(KNOWN_AFTER, token).await.unwrap_or(Err(known)),
+        }
     }
 
     async fn get<T>(&self, part: impl FnOnce(&CachedToken) -> T) -> Result<T, NoIdentity> {

@@ -1,6 +1,7 @@
 //! `reprieve redis`, on real Redis servers.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 
 use reprieve::redis::{CHANNEL, Redis, cmd};
 use reprieve_testkit::{Process, RedisServer, Signal, until};
@@ -107,6 +108,106 @@ async fn a_rehearsal_does_what_it_announces_and_the_watch_survives_it() {
     assert!(lines.contains(&"lost          the connection ended".to_owned()), "{printed}");
     let last = lines.last().expect("a line");
     assert!(last.starts_with("notification  NodeMaintenanceEnded, primary"), "{printed}");
+}
+
+/// Starts a server with users of an ACL, as the replica of another one if that is given.
+fn with_users(of: Option<&RedisServer>) -> Option<RedisServer> {
+    let server = RedisServer::start()?;
+    server.command(&["ACL", "SETUSER", "admin", "on", ">pw", "~*", "&*", "+@all"]);
+    server.command(&["ACL", "SETUSER", "copy", "on", ">copypw", "+psync", "+replconf", "+ping"]);
+    server.command(&["CONFIG", "SET", "masteruser", "copy", "masterauth", "copypw"]);
+    if let Some(of) = of {
+        server.replicate(of);
+        reprieve_testkit::eventually("it replicates", LONG, || is_up(&server));
+    }
+    Some(server)
+}
+
+fn is_up(server: &RedisServer) -> bool {
+    server.command(&["INFO", "replication"]).contains("master_link_status:up")
+}
+
+/// The port of its primary, and how it signs in there.
+async fn part(server: &RedisServer) -> (Option<String>, Vec<String>) {
+    let info = server.command(&["INFO", "replication"]);
+    let port = info.lines().find_map(|line| line.strip_prefix("master_port:"));
+    let mut connection = Redis::open(&server.url()).expect("a URL").connect().await.expect("a connection");
+    let settings = cmd("CONFIG").arg("GET").arg("master[ua]*").query_async(&mut connection).await;
+    let mut settings: Vec<String> = settings.expect("the settings");
+    settings.sort();
+    (port.map(|port| port.trim().to_owned()), settings)
+}
+
+/// Also where the replica is that of another replica.
+#[tokio::test]
+async fn after_a_rehearsal_the_servers_have_their_parts_and_settings_again() {
+    let Some(first) = with_users(None) else { return };
+    let second = with_users(Some(&first)).expect("another server");
+    let third = with_users(Some(&second)).expect("another server");
+    let url = |server: &RedisServer| format!("redis://admin:pw@127.0.0.1:{}", server.port());
+    let parts = async || [part(&first).await, part(&second).await, part(&third).await];
+    let before = parts().await;
+    assert_eq!(before[0].1, ["copy", "copypw", "masterauth", "masteruser"]);
+    let place = Place::new();
+    for replica in [&second, &third] {
+        let flags = ["--scenario=primary", "--speed=100", "--replica", &url(replica)];
+        place.succeeds(&[&["redis", "rehearse", &url(&first)], &flags[..]].concat());
+        assert_eq!(parts().await, before);
+        assert!(is_up(replica), "it has its primary's data");
+    }
+}
+
+#[tokio::test]
+async fn a_rehearsal_says_that_the_replica_is_cut_off_afterwards() {
+    let Some(first) = with_users(None) else { return };
+    let second = with_users(Some(&first)).expect("another server");
+    let url = |server: &RedisServer| format!("redis://admin:pw@127.0.0.1:{}", server.port());
+    // It is connected by a password that was changed since.
+    second.command(&["CONFIG", "SET", "masterauth", "old"]);
+    let flags = ["--scenario=primary", "--speed=100", "--replica", &url(&second)];
+    let ran = Place::new().run(&[&["redis", "rehearse", &url(&first)], &flags[..]].concat());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("master_link_status is not up"), "{ran:?}");
+}
+
+/// Answers as a server whose `INFO` has a part only, such as one before Redis 4.0.
+fn old_server(info: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
+                while let Some(Ok(line)) = lines.next() {
+                    let answer = match line.as_str() {
+                        "INFO" => format!("${}\r\n{info}\r\n", info.len()),
+                        "PUBSUB" => format!("*2\r\n${}\r\n{CHANNEL}\r\n:0\r\n", CHANNEL.len()),
+                        // What the client says of itself is two commands.
+                        "SETINFO" => "+OK\r\n".to_owned(),
+                        "REPLICAOF" => panic!("it was made another's replica"),
+                        _ => continue,
+                    };
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn servers_that_do_not_say_which_data_they_have_are_no_pair() {
+    let primary = old_server("role:master\r\n");
+    let replica =
+        old_server("role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:1\r\nmaster_link_status:up\r\n");
+    let url = |port: u16| format!("redis://127.0.0.1:{port}");
+    let flags = ["--scenario=primary", "--speed=100", "--replica", &url(replica)];
+    let ran = Place::new().run(&[&["redis", "rehearse", &url(primary)], &flags[..]].concat());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("no master_replid"), "{ran:?}");
 }
 
 #[test]

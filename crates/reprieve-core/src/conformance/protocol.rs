@@ -316,6 +316,7 @@ pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture
         unsaved_steps: 0,
         ran_ms: 0,
         blocked: true,
+        excused: false,
         moved: false,
     };
     pass(store, 2, Some(body(0, std::slice::from_ref(&failed)))).await;

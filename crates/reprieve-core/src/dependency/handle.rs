@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
+use super::refusals::Refusals;
 use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
 use crate::{chance, watch};
@@ -22,8 +23,15 @@ const AWAY_MAX: Duration = Duration::from_mins(5);
 #[derive(Clone)]
 pub struct DependencyHandle {
     inner: Arc<Inner>,
-    /// The job needs it, and was admitted when it began: its calls are.
-    is_needed: bool,
+    /// The run of a job that needs it, and was admitted when it began: its calls are.
+    needed_by: Option<Arc<Run>>,
+}
+
+/// What a run has met that needs the dependency.
+#[derive(Default)]
+struct Run {
+    /// Why the last call of the present step had no answer that the job can use.
+    let_down: Mutex<Option<String>>,
 }
 
 struct Inner {
@@ -32,9 +40,12 @@ struct Inner {
     began: Instant,
     began_unix_ms: i64,
     breaker: Mutex<Breaker>,
+    refusals: Mutex<Refusals>,
     seen: watch::Sender<Seen>,
     /// The time of the next probe has changed.
     due: Notify,
+    /// The time of the next look at what it refuses has changed.
+    look_due: Notify,
 }
 
 /// What others wait for.
@@ -87,15 +98,17 @@ impl DependencyHandle {
             began,
             began_unix_ms: unix_millis(),
             breaker: Mutex::new(Breaker::new()),
+            refusals: Mutex::default(),
             seen: watch::Sender::new(seen),
             due: Notify::new(),
+            look_due: Notify::new(),
         };
-        Self { inner: Arc::new(inner), is_needed: false }
+        Self { inner: Arc::new(inner), needed_by: None }
     }
 
-    /// The handle of the jobs of a kind that needs the dependency.
+    /// The handle of one run of a job that needs the dependency.
     pub(crate) fn needed(&self) -> Self {
-        Self { is_needed: true, ..self.clone() }
+        Self { needed_by: Some(Arc::default()), ..self.clone() }
     }
 
     /// Its name in the worker's settings.
@@ -147,11 +160,15 @@ impl DependencyHandle {
         is_failure: impl FnOnce(&E) -> bool,
     ) -> Result<T, CallError<E>> {
         if !self.admit() {
+            self.refused("it was away");
             return Err(CallError::Open);
         }
         let called = call.await;
         match &called {
-            Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
+            Err(error) if is_failure(error) => {
+                self.report(&Answer::Failed(error.to_string()));
+                self.refused("a call failed");
+            }
             _ => self.report(&Answer::Served),
         }
         called.map_err(CallError::Failed)
@@ -160,12 +177,44 @@ impl DependencyHandle {
     /// Whether one more call may be made, for a caller that [reports](Self::report) its answer.
     #[must_use]
     pub fn admit(&self) -> bool {
-        if self.is_needed { self.lock().lets_end(self.now()) } else { self.lock().admit() }
+        if self.needed_by.is_some() { self.lock().lets_end(self.now()) } else { self.lock().admit() }
     }
 
     /// Whether one more job that needs it may begin.
     pub(crate) fn admit_job(&self) -> bool {
-        self.lock().admit()
+        let takes_all = self.refusals().admit();
+        takes_all && self.lock().admit()
+    }
+
+    /// Whether and how far jobs that need it are begun: it may serve and refuse what they do.
+    pub(crate) fn state_for_needing(&self) -> BreakerState {
+        match self.state() {
+            BreakerState::Closed => self.refusals().state(),
+            state => state,
+        }
+    }
+
+    /// Notes that it refused a call for a reason that is its own and not the call's, such as a lack of room. It
+    /// is not away because of that, but if the step fails then whose job needs it, no attempt is spent: at most a
+    /// hundred times, at the pauses of the kind's retries, until the job moves. [`call`](Self::call) notes the
+    /// calls that fail. `why` is a few words without a secret.
+    pub fn refused(&self, why: &str) {
+        if let Some(run) = &self.needed_by {
+            *run.let_down() = Some(why.to_owned());
+        }
+    }
+
+    /// Forgets what was refused: another step begins.
+    pub(crate) fn begin_step(&self) {
+        if let Some(run) = &self.needed_by {
+            *run.let_down() = None;
+        }
+    }
+
+    /// Returns why a call of the present step had no answer that the job can use; `None` if all had one, or the
+    /// job does not need it.
+    pub(crate) fn let_down(&self) -> Option<String> {
+        self.needed_by.as_ref().and_then(|run| run.let_down().clone())
     }
 
     /// Notes how a call fared that was made otherwise than by [`call`](Self::call).
@@ -220,33 +269,43 @@ impl DependencyHandle {
         if self.state() != BreakerState::Closed {
             return false;
         }
-        let refused = timeout(PROBE_WITHIN, self.inner.dependency.refuses()).await.ok().flatten();
-        if let Some(what) = &refused {
-            tracing::warn!(
-                dependency = self.inner.name,
-                what,
-                "a job failed that needs a dependency, which does not do all that it should"
-            );
+        if self.refusals().state() == BreakerState::Open {
+            return false;
         }
+        let refused = self.look().await;
+        self.turn(|refusals, now| refusals.on_failure(refused.as_deref(), now));
         refused.is_none()
+    }
+
+    /// Returns what it refuses now, if anything. One that does not say so in time may refuse all.
+    async fn look(&self) -> Option<String> {
+        let looked = timeout(PROBE_WITHIN, self.inner.dependency.refuses()).await;
+        looked.unwrap_or_else(|_| Some(format!("it did not say within {PROBE_WITHIN:?} what it refuses")))
     }
 
     /// Returns for how long a job that needs it waits at least. It may serve again sooner than it is looked at.
     pub(crate) fn wait(&self) -> Duration {
-        let (now, breaker) = (self.now(), self.lock());
-        let probe = match breaker.state() {
-            BreakerState::Closed => Duration::ZERO,
-            _ => breaker.probe_at().saturating_sub(now).min(PAUSE_MAX),
+        let now = self.now();
+        let probe_at = {
+            let breaker = self.lock();
+            (breaker.state() != BreakerState::Closed).then(|| breaker.probe_at())
         };
-        probe + SPREAD.mul_f64(chance::fraction())
+        let look_at = probe_at.max(self.refusals().look_at()).unwrap_or_default();
+        look_at.saturating_sub(now).min(PAUSE_MAX) + SPREAD.mul_f64(chance::fraction())
     }
 
     /// Returns the longest time for which a job that needs it and has not begun is deferred, of which there may be any
     /// number: while it is open about as long as it has been away by then. So each is deferred few times, and all are
     /// back when it serves again for about as long as it was away.
     pub(crate) fn longest_wait(&self) -> Duration {
-        let away = if self.is_open() { self.lock().away_for(self.now()) } else { Duration::ZERO };
-        away.min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
+        let now = self.now();
+        let away = if self.is_open() { self.lock().away_for(now) } else { Duration::ZERO };
+        let refusals = self.refusals();
+        let refused = match refusals.state() {
+            BreakerState::Open => refusals.refused_for(now),
+            _ => Duration::ZERO,
+        };
+        away.max(refused).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
     /// Returns its state as `status` shows it.
@@ -257,12 +316,15 @@ impl DependencyHandle {
             self.inner.began_unix_ms.saturating_add(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
         };
         let is_closed = breaker.state() == BreakerState::Closed;
+        let refusals = self.refusals();
+        let next_look = if is_closed { refusals.look_at() } else { Some(breaker.probe_at()) };
         DependencyReport {
             name: self.inner.name.clone(),
             state: breaker.state(),
             since_unix_ms: unix_ms(breaker.since()),
             why: breaker.why(),
-            next_look_unix_ms: (!is_closed).then(|| unix_ms(breaker.probe_at())),
+            refuses: refusals.what().map(str::to_owned),
+            next_look_unix_ms: next_look.map(unix_ms),
             scheduled_unix_ms: breaker.scheduled_unix_ms(),
             avoids_replicas: breaker.avoids_replicas(now),
         }
@@ -280,6 +342,25 @@ impl DependencyHandle {
     pub(super) fn on_probe(&self, answer: &Answer) {
         self.change(|breaker, now| breaker.on_probe(answer, now, chance::fraction()));
         self.inner.seen.modify(|seen| seen.ended += 1);
+    }
+
+    /// Looks at what it refuses, and notes that.
+    pub(super) async fn look_again(&self) {
+        let refused = self.look().await;
+        self.turn(|refusals, now| refusals.on_look(refused.as_deref(), now, chance::fraction()));
+    }
+
+    /// Completes when a look at what it refuses is due. Cancel-safe.
+    pub(super) async fn look_due(&self) {
+        loop {
+            let changed = self.inner.look_due.notified();
+            let at = self.refusals().look_at().map(|at| self.inner.began + at);
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => return,
+                () = changed => {}
+            }
+        }
     }
 
     /// Completes when a probe is due. Cancel-safe.
@@ -318,6 +399,21 @@ impl DependencyHandle {
         }
     }
 
+    fn turn(&self, turn: impl FnOnce(&mut Refusals, Duration) -> Option<Change>) {
+        let (dependency, now) = (&self.inner.name, self.now());
+        let turned = turn(&mut self.refusals(), now);
+        self.inner.look_due.notify_one();
+        match turned {
+            Some(Change::Opened(what)) => tracing::warn!(
+                dependency,
+                what,
+                "a dependency does not do all that it should; jobs that need it wait"
+            ),
+            Some(Change::Closed) => tracing::info!(dependency, "a dependency does all that it should again"),
+            Some(Change::HalfOpened(_) | Change::Ignored) | None => {}
+        }
+    }
+
     fn log(&self, change: &Change) {
         let dependency = &self.inner.name;
         match change {
@@ -344,9 +440,20 @@ impl DependencyHandle {
         self.inner.began.elapsed()
     }
 
+    /// As [`lock`](Self::lock). It is never locked before the breaker.
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.inner.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.inner.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run {
+    fn let_down(&self) -> MutexGuard<'_, Option<String>> {
+        self.let_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Looks after one dependency for as long as its worker runs: probes it when that is due, and hears what it
-//! announces.
+//! Looks after one dependency for as long as its worker runs: probes it when that is due, looks whether it
+//! goes on to refuse what it refused, and hears what it announces.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,9 +28,16 @@ pub(crate) async fn keep(handle: DependencyHandle, dependency: Arc<dyn Dependenc
             handle.on_signal(&dependency.next_signal().await);
         }
     };
-    let (probes, signals) = (pin!(probes), pin!(signals));
+    let looks = async {
+        loop {
+            handle.look_due().await;
+            handle.look_again().await;
+        }
+    };
+    let (probes, signals, looks) = (pin!(probes), pin!(signals), pin!(looks));
     tokio::select! {
         () = probes => {}
+        () = looks => {}
         () = signals => {}
     }
 }

@@ -31,6 +31,7 @@
 pub mod breaker;
 mod handle;
 mod keeper;
+mod refusals;
 
 use std::any::Any;
 use std::fmt;
@@ -57,7 +58,10 @@ pub struct DependencyReport {
     pub since_unix_ms: i64,
     /// Why it is not used; `None` unless the breaker is open.
     pub why: Option<String>,
-    /// When it is tried next; `None` while the breaker is closed.
+    /// What it refuses although it serves, because of which jobs that need it are not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuses: Option<String>,
+    /// When it is tried next; `None` while the breaker is closed and nothing is refused.
     pub next_look_unix_ms: Option<i64>,
     /// For when it has announced a maintenance.
     pub scheduled_unix_ms: Option<i64>,
@@ -76,8 +80,10 @@ pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Why it does not, in a few words without a secret: it is logged and shown.
     async fn probe(&self) -> Result<(), String>;
 
-    /// Says what it refuses although its probe succeeds, such as all writes when it is full. Asked when a job that
-    /// needs it has failed, which then costs no attempt, and by `reprieve doctor`; at most for 2 s. Default: nothing.
+    /// Says what it refuses although its probe succeeds, such as all writes when it is full, or why it can't be told:
+    /// a clause, without a secret. Asked when a job that needs it has failed, which then costs no attempt, and again
+    /// at growing pauses until it refuses nothing: no job that needs it is begun meanwhile. Also by `reprieve
+    /// doctor`. An answer that takes longer than 2 s counts as a refusal. Default: nothing.
     async fn refuses(&self) -> Option<String> {
         None
     }

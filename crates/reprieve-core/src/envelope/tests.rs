@@ -19,6 +19,7 @@ fn end(count: u32, kind: EndKind) -> End {
         unsaved_steps: count,
         ran_ms: u64::from(count),
         blocked: count.is_multiple_of(3),
+        excused: count.is_multiple_of(5),
         moved: count.is_multiple_of(2),
     }
 }

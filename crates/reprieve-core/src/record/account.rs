@@ -14,6 +14,11 @@ pub const FAILED_MAX: u32 = 5;
 /// takes a slot along.
 pub const BLOCKED_MAX: u32 = 3;
 
+/// How many failed deliveries of a job may be excused without a move, because something that it needs refused a call
+/// of its step although it serves otherwise: with the pauses of retries, by default more than eight hours, a night.
+/// Then its failures count, as the refusals may be its own fault.
+pub const EXCUSED_MAX: u32 = 100;
+
 /// How many deliveries may vanish (their process died) without a move, when the last death is
 /// proved on the job.
 pub const VANISHED_MAX: u32 = 3;
@@ -93,6 +98,9 @@ pub struct End {
     /// Whether the job failed because its step blocked its thread for longer than its kind allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,
+    /// Whether the job failed, and is excused because something that it needs refused a call of its step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub excused: bool,
     /// Whether the job moved in this delivery, and that is saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
@@ -105,15 +113,18 @@ impl End {
         shorten(&mut why, WHY_BYTES_MAX);
         let (message, worker) = (message.clone(), worker.clone());
         let at_unix_ms = unix_millis();
-        let (blocked, moved) = (false, false);
-        Self { message, count, kind, worker, at_unix_ms, why, unsaved_steps: 0, ran_ms: 0, blocked, moved }
+        let (unsaved_steps, ran_ms) = (0, 0);
+        let (blocked, excused, moved) = (false, false, false);
+        Self { message, count, kind, worker, at_unix_ms, why, unsaved_steps, ran_ms, blocked, excused, moved }
     }
 
     /// Adds this end to the ends in a message's body.
     pub(crate) fn append_to(self, ends: &mut Vec<Self>) {
         ends.retain(|known| (known.count, &known.message) != (self.count, &self.message));
         if ends.len() >= ENDS_MAX {
-            ends.remove(1);
+            // Those that count are kept for longest.
+            let kept = ends.iter().skip(1).take_while(|end| end.excused).count();
+            ends.remove(if kept + 1 < ends.len() { kept + 1 } else { 1 });
         }
         ends.push(self);
     }
@@ -142,6 +153,9 @@ pub struct Account {
     /// Of the failed deliveries, and those that timed out, the ones whose steps blocked their threads.
     #[serde(skip_serializing_if = "super::is_default")]
     pub blocked: u32,
+    /// Of the deferred deliveries, those that failed and were excused.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub excused: u32,
     /// Deliveries that were interrupted.
     #[serde(skip_serializing_if = "super::is_default")]
     pub interrupted: u32,
@@ -194,6 +208,7 @@ impl Account {
             self.unmoved = self.unmoved.saturating_add(1);
         }
         self.blocked = self.blocked.saturating_add(u32::from(end.blocked));
+        self.excused = self.excused.saturating_add(u32::from(end.excused));
         let number = match end.kind {
             EndKind::Failed => &mut self.failed,
             EndKind::TimedOut => &mut self.timed_out,
@@ -294,6 +309,7 @@ mod tests {
             unsaved_steps: 0,
             ran_ms: 0,
             blocked: false,
+            excused: false,
             moved: false,
         }
     }
@@ -318,6 +334,22 @@ mod tests {
             account.enter(end(count, kind), company);
         }
         ends.len()
+    }
+
+    #[test]
+    fn an_end_that_is_excused_is_counted_after_many_deferrals() {
+        let mut ends = Vec::new();
+        for count in 1..100 {
+            end(count, EndKind::Deferred).append_to(&mut ends);
+            if count % 10 == 2 && count < 60 {
+                End { excused: true, ..end(count, EndKind::Deferred) }.append_to(&mut ends);
+            }
+        }
+        let mut account = Account::default();
+        for end in ends {
+            account.enter(end, Company::Shared);
+        }
+        assert_eq!((account.excused, account.deferred), (6, 8));
     }
 
     #[test]

@@ -25,7 +25,8 @@ mod note;
 use serde::{Deserialize, Serialize};
 
 pub use account::{
-    Account, BLOCKED_MAX, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
+    Account, BLOCKED_MAX, CROWDED_MAX, Company, EXCUSED_MAX, End, EndKind, FAILED_MAX, VANISHED_MAX,
+    VANISHED_UNPROVED_MAX,
 };
 pub(crate) use attachments::{Attachments, Chunk, Content, Pinned};
 pub use attachments::{CHUNK_BYTES, Manifest};
@@ -444,6 +445,7 @@ mod tests {
                 unsaved_steps: 0,
                 ran_ms: 0,
                 blocked: false,
+                excused: false,
                 moved: false,
             };
             record.account.enter(end, Company::Shared);
@@ -486,7 +488,7 @@ mod tests {
         for count in 1..=40 {
             let end = End::now(&message, u32::MAX - count, &worker, EndKind::Interrupted, &worst);
             record.account.enter(
-                End { unsaved_steps: u32::MAX, ran_ms: u64::MAX, blocked: true, ..end },
+                End { unsaved_steps: u32::MAX, ran_ms: u64::MAX, blocked: true, excused: true, ..end },
                 Company::Shared,
             );
             if count <= 32 && count % 8 == 0 {
@@ -497,6 +499,7 @@ mod tests {
         let numbers = Account {
             failed: u32::MAX,
             blocked: u32::MAX,
+            excused: u32::MAX,
             interrupted: u32::MAX,
             unmoved: u32::MAX,
             vanished: u32::MAX,

@@ -128,6 +128,7 @@ impl TestContext {
             stalled_unix_ms: AtomicI64::new(0),
             hung: OnceLock::new(),
             blocks: AtomicBool::new(false),
+            is_excused: AtomicBool::new(false),
             outages: AtomicU64::new(0),
             span: OnceLock::new(),
             escalated: OnceLock::new(),
@@ -161,11 +162,16 @@ impl TestContext {
     }
 
     /// Adds something that the job depends on; see [`JobContext::dependency`]. It is probed as a worker's, until
-    /// the runtime ends.
+    /// the runtime ends. One that is reached by a real socket is away where time is
+    /// [paused](tokio::time::pause), as by `start_paused`: time passes at once while nothing but the socket is waited
+    /// for, so every limit is over before the answer comes.
     ///
     /// # Panics
-    /// While a step, or a stream that it opened, still has the context; outside of a Tokio runtime.
+    /// When there is one of this name; while a step, or a stream that it opened, still has the context; outside of a
+    /// Tokio runtime.
     pub fn add_dependency(&mut self, name: &str, dependency: Arc<dyn Dependency>) {
+        let is_there = self.cx.run.dependencies.iter().any(|handle| handle.name() == name);
+        assert!(!is_there, "the context has a dependency {name:?} already; give each a name of its own");
         let run = Arc::get_mut(&mut self.cx.run).expect("no step is running");
         let handle = super::dependency(name, dependency);
         run.dependencies = run.dependencies.iter().cloned().chain([handle]).collect();

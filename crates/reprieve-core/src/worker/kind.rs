@@ -43,8 +43,8 @@ pub(crate) struct Kind {
     /// The dependencies that it needs, and those that it uses.
     needs: Vec<DependencyHandle>,
     uses: Vec<DependencyHandle>,
-    /// All of the worker's, as its jobs see them.
-    pub(super) dependencies: Arc<[DependencyHandle]>,
+    /// All of the worker's.
+    dependencies: Arc<[DependencyHandle]>,
     /// How many jobs count under the limit of this worker.
     taken: AtomicUsize,
     /// How many messages were released because of a limit.
@@ -95,13 +95,21 @@ impl Kind {
             found.collect()
         };
         (self.needs, self.uses) = (find(&self.depends.needs), find(&self.depends.uses));
-        let seen = |handle: &DependencyHandle| {
-            let is_needed = self.depends.needs.iter().any(|name| name == handle.name());
-            if is_needed { handle.needed() } else { handle.clone() }
-        };
-        self.dependencies = among.iter().map(seen).collect();
+        self.dependencies = among.into();
         self.depends.without.get_or_insert(slots.div_ceil(2));
         unknown
+    }
+
+    /// Returns the worker's dependencies as one run of its jobs sees them.
+    pub(super) fn dependencies(&self) -> Arc<[DependencyHandle]> {
+        if self.needs.is_empty() {
+            return Arc::clone(&self.dependencies);
+        }
+        let seen = |handle: &DependencyHandle| {
+            let is_needed = self.needs.iter().any(|needed| needed.name() == handle.name());
+            if is_needed { handle.needed() } else { handle.clone() }
+        };
+        self.dependencies.iter().map(seen).collect()
     }
 
     /// Whether one more job may begin, as far as what it needs goes.
@@ -126,9 +134,9 @@ impl Kind {
         select_all(opened).await.0
     }
 
-    /// Returns what its jobs need and does not serve, as far as is known.
+    /// Returns what its jobs need and does not serve, or not all that they do, as far as is known.
     pub(super) fn known_to_be_away(&self) -> Option<&DependencyHandle> {
-        self.needs.iter().find(|needed| needed.state() != BreakerState::Closed)
+        self.needs.iter().find(|needed| needed.state_for_needing() != BreakerState::Closed)
     }
 
     /// Returns what its jobs need and does not serve, by a fresh look.
@@ -200,7 +208,7 @@ impl Kind {
             let taken = self.taken.load(Relaxed);
             if slots.is_closed() { taken } else { usize::try_from(most).unwrap_or(usize::MAX) }
         });
-        let state = self.needs.iter().map(DependencyHandle::state);
+        let state = self.needs.iter().map(DependencyHandle::state_for_needing);
         let needed = state.filter_map(|state| match state {
             BreakerState::Closed => None,
             BreakerState::Open => Some(self.taken.load(Relaxed)),

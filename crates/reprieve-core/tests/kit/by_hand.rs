@@ -120,3 +120,11 @@ async fn a_step_sees_a_dependency_that_goes_away() {
     cx.dependency("cache").opened().await;
     assert_eq!(Ask.step(&cx, &(), ()).await.unwrap(), Step::Done(false));
 }
+
+#[tokio::test]
+#[should_panic(expected = "the context has a dependency \"cache\" already")]
+async fn a_second_dependency_of_a_name_is_a_fault_of_the_test() {
+    let mut cx = JobContext::for_test::<Ask>();
+    cx.add_dependency("cache", Arc::new(Gone));
+    cx.add_dependency("cache", Arc::new(Gone));
+}

@@ -219,8 +219,17 @@ async fn a_step_that_fails_because_what_it_needs_is_away_costs_no_attempt() {
     assert!(job.failed.load(Relaxed) <= 3 * 4 + 3, "{}", job.failed.load(Relaxed));
 }
 
-/// A job that writes into the cache, which is not away when it is full.
-struct Writing(Arc<Cache>);
+/// A job that works for a second and then writes into the cache, which is not away when it is full.
+struct Writing {
+    cache: Arc<Cache>,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Writing {
+    fn new(cache: &Arc<Cache>) -> Self {
+        Self { cache: Arc::clone(cache), runs: Arc::default() }
+    }
+}
 
 #[async_trait]
 impl Job for Writing {
@@ -232,26 +241,111 @@ impl Job for Writing {
     fn begin(&self, (): &()) {}
 
     async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-        match self.0.refuses().await {
+        self.runs.fetch_add(1, Relaxed);
+        sleep(secs(1)).await;
+        match self.cache.refuses().await {
             Some(what) => Err(JobError::retry(what)),
             None => Ok(Step::Done(())),
         }
     }
 }
 
+/// A worker of eight slots whose jobs write into the cache that they need, and another kind.
 #[tokio::test(start_paused = true)]
-async fn a_step_that_fails_because_what_it_needs_refuses_writes_costs_no_attempt() {
+async fn jobs_that_need_what_refuses_writes_wait_without_an_attempt_and_other_kinds_go_on() {
     let (store, cache) = (memory::store(), Cache::new());
     cache.is_full.store(true, Relaxed);
-    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
-    let worker = worker.job(Writing(Arc::clone(&cache))).depends::<Writing>(Depends::needs(["cache"]));
-    let _worker = start_built(worker);
-    enqueue::<Writing>(&store, 8).await;
+    let (job, plain) = (Writing::new(&cache), Arc::new(AtomicUsize::new(0)));
+    let runs = Arc::clone(&job.runs);
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() }).job(job);
+    let worker = worker.dependency("cache", cache.clone()).depends::<Writing>(Depends::needs(["cache"]));
+    let _worker = start_built(worker.job(Plain(Arc::clone(&plain))));
+    enqueue::<Writing>(&store, 60).await;
+    enqueue::<Plain>(&store, 20).await;
+    within(secs(60), "the other kind is done", async || plain.load(Relaxed) == 20).await;
     sleep(secs(900)).await;
+    assert!(runs.load(Relaxed) <= 2 * 8, "{} runs in vain", runs.load(Relaxed));
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
     cache.is_full.store(false, Relaxed);
-    emptied(&store, secs(180)).await;
+    emptied(&store, secs(400)).await;
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_only_uses_what_refuses_writes_is_begun() {
+    let (store, cache) = (memory::store(), Cache::new());
+    cache.is_full.store(true, Relaxed);
+    let (needing, plain) = (Writing::new(&cache), Arc::new(AtomicUsize::new(0)));
+    let runs = Arc::clone(&needing.runs);
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(needing).depends::<Writing>(Depends::needs(["cache"]));
+    let worker = worker.job(Plain(Arc::clone(&plain))).depends::<Plain>(Depends::uses(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Writing>(&store, 1).await;
+    within(secs(60), "a job has failed", async || runs.load(Relaxed) == 1).await;
+    sleep(secs(5)).await;
+    enqueue::<Plain>(&store, 20).await;
+    within(secs(60), "all are done", async || plain.load(Relaxed) == 20).await;
+}
+
+/// A job of two steps whose own calls the cache refuses, although no look at it shows why.
+struct Refused {
+    /// How many of its runs are refused.
+    refused: usize,
+    runs: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Job for Refused {
+    const KIND: &'static str = "refused";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        if at == 1 {
+            // What an earlier step met is no excuse.
+            return Err(JobError::retry("a defect of its own"));
+        }
+        cx.dependency("cache").refused("OOM");
+        if self.runs.fetch_add(1, Relaxed) < self.refused {
+            return Err(JobError::retry("there is no room"));
+        }
+        Ok(Step::Continue(1))
+    }
+}
+
+async fn run_refused(refused: usize, depends: Depends) -> (usize, String, std::time::Duration) {
+    let (store, cache, runs) = (memory::store(), Cache::new(), Arc::new(AtomicUsize::new(0)));
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache);
+    let limits = Limits { attempts: 3, ..Limits::default() };
+    let job = Refused { refused, runs: Arc::clone(&runs) };
+    let _worker = start_built(worker.job(job).limits::<Refused>(limits).depends::<Refused>(depends));
+    let began = Instant::now();
+    enqueue::<Refused>(&store, 1).await;
+    within(secs(24 * 3600), "it is dead-lettered", async || !poisoned(&store).await.is_empty()).await;
+    (runs.load(Relaxed), poisoned(&store).await.remove(0), began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_because_its_own_call_was_refused_costs_no_attempt() {
+    let (_, why, _) = run_refused(20, Depends::needs(["cache"])).await;
+    assert!(why.contains("a defect of its own"), "{why}");
+    let (runs, why, _) = run_refused(20, Depends::uses(["cache"])).await;
+    assert!(why.contains("there is no room"), "its attempts count where it could do without: {why}");
+    assert_eq!(runs, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_calls_are_refused_for_ever_is_charged_after_a_night() {
+    let (runs, why, took) = run_refused(usize::MAX, Depends::needs(["cache"])).await;
+    assert!(why.contains("there is no room"), "{why}");
+    assert_eq!(runs, 100 + 3);
+    assert!((secs(8 * 3600)..secs(16 * 3600)).contains(&took), "{took:?}");
 }
 
 /// A job that fails by itself, whatever the cache does.
@@ -410,6 +504,27 @@ async fn the_state_of_a_dependency_is_in_the_workers_report() {
     })
     .await;
     assert_eq!(shown().await.unwrap().why.as_deref(), Some("a probe failed: connection refused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dependency_refuses_is_in_the_workers_report() {
+    let (store, cache) = (memory::store(), Cache::new());
+    cache.is_full.store(true, Relaxed);
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(Writing::new(&cache)).depends::<Writing>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Writing>(&store, 1).await;
+    let shown = async || {
+        let reports = store.roster.reports(secs(60)).await.unwrap();
+        reports.first().and_then(|report| report.dependencies.first().cloned())
+    };
+    let refuses = async || shown().await.and_then(|shown| shown.refuses);
+    within(secs(60), "it is shown", async || refuses().await.is_some()).await;
+    let seen = shown().await.unwrap();
+    assert_eq!((seen.state, seen.refuses.as_deref()), (BreakerState::Closed, Some("it refuses writes")));
+    assert!(seen.next_look_unix_ms.is_some());
+    cache.is_full.store(false, Relaxed);
+    within(secs(60), "it refuses nothing", async || refuses().await.is_none()).await;
 }
 
 #[tokio::test]

@@ -118,6 +118,25 @@ async fn without_a_good_token_the_wait_is_bounded_and_over_as_soon_as_there_is_o
     header.expect("a token");
 }
 
+/// Each try of an identity service that is down takes longer than a connection to a cache waits.
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_little_patience_hears_the_known_reason_while_the_next_try_takes_long() {
+    let source = Source::new(Duration::from_secs(20), LIFE);
+    source.broken.store(true, SeqCst);
+    let token = token_of(&source);
+    let second = Duration::from_secs(1);
+    assert!(timeout(second, token.token()).await.is_err(), "nothing is known yet");
+    sleep(Duration::from_secs(25)).await;
+    for _ in 0..5 {
+        let failure = timeout(second, token.token()).await.expect("a reason in time").expect_err("a failure");
+        assert!(failure.to_string().contains("the identity service is down"), "{failure}");
+        sleep(Duration::from_secs(7)).await;
+    }
+    source.broken.store(false, SeqCst);
+    sleep(Duration::from_secs(50)).await;
+    assert!(token.token().await.is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_does_not_stop_the_fetch() {
     let source = Source::new(Duration::from_secs(5), LIFE);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use reprieve::redis::{CHANNEL, Cmd, FromRedisValue, Redis, cmd};
 use reprieve::{Error, ErrorKind, Result, clock};
 use serde::Serialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::timeline::{Scenario, Step, message, steps};
 use super::{At, invalid, open};
@@ -24,7 +24,7 @@ The times are those of the sample in Microsoft's documentation: Scheduled at 0s,
 
 On a server of this machine, the maintenance is carried out: the server closes its connections, and
 answers again when the failover is complete. With --replica, that server is the primary then, until
-the maintenance has ended. In the scenario `replica`, it is the replica that does not answer, until
+the maintenance has ended; both have their masterauth, masteruser and master again afterwards. In the scenario `replica`, it is the replica that does not answer, until
 the maintenance has ended. On a server elsewhere, nothing is carried out.
 
 Programs that are subscribed act on the notifications, so the command refuses if there are any.
@@ -73,6 +73,8 @@ struct Report {
 struct Rehearsal {
     cache: Redis,
     replica: Option<Redis>,
+    /// What the two were to each other; `None` before they are looked at, or without a replica.
+    before: Option<Pair>,
     scenario: Scenario,
     acts: bool,
     speed: NonZeroU32,
@@ -89,9 +91,11 @@ pub(super) async fn run(args: Args) -> Result<()> {
         );
         return Err(invalid(why));
     }
-    if let Some(replica) = &rehearsal.replica {
-        check_pair(&rehearsal.cache, replica).await?;
-    }
+    let before = match &rehearsal.replica {
+        Some(replica) => Some(Pair::find(&rehearsal.cache, replica).await?),
+        None => None,
+    };
+    let rehearsal = Rehearsal { before, ..rehearsal };
     let stopped = reprieve::stop_signal()?;
     let mut out = Out::new();
     let rehearsed = async {
@@ -112,7 +116,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     tokio::select! {
         rehearsed = rehearsed => rehearsed,
         _ = stopped => {
-            print_stderr("stopped before the maintenance has ended; a server may be silent for a while, and the two servers of --replica have each other's part");
+            print_stderr("stopped before the maintenance has ended; a server may be silent for a while, and the two servers of --replica have each other's part, and the first one the masterauth and masteruser for it");
             Ok(())
         }
     }
@@ -134,7 +138,7 @@ impl Rehearsal {
             print_stderr("only publishing: nothing happens to the server");
         }
         let (scenario, speed) = (args.scenario, args.speed);
-        Ok(Self { cache, replica, scenario, acts, speed, began: now() })
+        Ok(Self { cache, replica, before: None, scenario, acts, speed, began: now() })
     }
 
     fn scaled(&self, at: Duration) -> Duration {
@@ -154,21 +158,22 @@ impl Rehearsal {
             let heard_by = send(&self.cache, cmd("PUBLISH").arg(CHANNEL).arg(text)).await?;
             return Ok(Some(Report { at: now(), what: name, heard_by: Some(heard_by) }));
         }
-        let what = match (step, &self.replica) {
+        let pair = self.replica.as_ref().zip(self.before.as_ref());
+        let what = match (step, pair) {
             _ if !self.acts => return Ok(None),
-            (Step::Leave(until), replica) => {
+            (Step::Leave(until), pair) => {
                 let server =
-                    if self.scenario == Scenario::Replica { replica.as_ref() } else { Some(&self.cache) };
+                    if self.scenario == Scenario::Replica { pair.map(|it| it.0) } else { Some(&self.cache) };
                 let Some(server) = server else { return Ok(None) };
                 leave(server, self.scaled(until.saturating_sub(at))).await?;
                 "closed the connections"
             }
-            (Step::Promote, Some(replica)) => {
-                switch(replica, &self.cache).await?;
+            (Step::Promote, Some((replica, _))) => {
+                promote(replica, &self.cache).await?;
                 "the replica is the primary"
             }
-            (Step::Restore, Some(replica)) => {
-                switch(&self.cache, replica).await?;
+            (Step::Restore, Some((replica, before))) => {
+                before.restore(&self.cache, replica).await?;
                 "the replica is a replica again"
             }
             _ => return Ok(None),
@@ -189,41 +194,107 @@ async fn leave(server: &Redis, time: Duration) -> Result<()> {
     paused.query_async(&mut connection).await.map_err(failed)
 }
 
-/// Refuses two servers that are no pair: to make one the other's replica would remove all that it has.
-async fn check_pair(primary: &Redis, replica: &Redis) -> Result<()> {
-    let info = async |of| -> Result<String> { send(of, cmd("INFO").arg("replication")).await };
-    let (of_primary, of_replica) = (info(primary).await?, info(replica).await?);
-    let value = |info: &str, name: &str| {
-        let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
-        values.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
-    };
-    let has = |info, name, wanted| value(info, name).is_some_and(|value| value == wanted);
-    // The id of the data that both have: addresses and ports may be those of containers.
-    let id = |info| value(info, "master_replid");
-    let why = match () {
-        () if has(&of_replica, "role", "slave") && !has(&of_replica, "master_link_status", "up") => {
-            "--replica has not received the data of its primary yet; try again in some seconds"
-        }
-        () if has(&of_primary, "role", "master")
-            && has(&of_replica, "role", "slave")
-            && id(&of_primary) == id(&of_replica) =>
-        {
-            return Ok(());
-        }
-        () => "--replica is no replica of the first server; start it with --replicaof HOST PORT",
-    };
-    Err(invalid(why.to_owned()))
+/// How long the replica may take to have its primary's data again.
+const RESTORED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How a replica's part is set with which it signs in at its primary.
+const SIGN_IN: [&str; 2] = ["masteruser", "masterauth"];
+
+/// Two servers as they were before the maintenance.
+struct Pair {
+    /// Where the replica's data comes from, which may be another replica.
+    master: (String, String),
+    /// What the primary has of [`SIGN_IN`], for a part as a replica.
+    sign_in: [String; 2],
 }
 
-/// Makes one server the primary of the other.
-async fn switch(primary: &Redis, replica: &Redis) -> Result<()> {
-    let info = primary.client().get_connection_info();
+impl Pair {
+    /// Looks at two servers. Refuses those that are no pair: to make one the other's replica would remove all that it
+    /// has.
+    async fn find(primary: &Redis, replica: &Redis) -> Result<Self> {
+        let (of_primary, of_replica) = (replication(primary).await?, replication(replica).await?);
+        let has = |info, name, wanted| value(info, name).is_some_and(|value| value == wanted);
+        // The id of the data that both have: addresses and ports may be those of containers.
+        let id = |info| value(info, "master_replid");
+        let master = value(&of_replica, "master_host").zip(value(&of_replica, "master_port"));
+        let why = match master {
+            Some(_) if has(&of_replica, "role", "slave") && !has(&of_replica, "master_link_status", "up") => {
+                "--replica has not received the data of its primary yet; try again in some seconds"
+            }
+            _ if id(&of_primary).is_none() || id(&of_replica).is_none() => {
+                "the servers do not say whether they have the same data (there is no master_replid in INFO); use \
+                 Redis 4.0 or newer for --replica"
+            }
+            Some((host, port))
+                if has(&of_primary, "role", "master")
+                    && has(&of_replica, "role", "slave")
+                    && id(&of_primary) == id(&of_replica) =>
+            {
+                let sign_in = [setting(primary, SIGN_IN[0]).await?, setting(primary, SIGN_IN[1]).await?];
+                return Ok(Self { master: (host.to_owned(), port.to_owned()), sign_in });
+            }
+            _ => "--replica is no replica of the first server; start it with --replicaof HOST PORT",
+        };
+        Err(invalid(why.to_owned()))
+    }
+
+    /// Gives both servers their parts again, and waits until the replica has the primary's data.
+    async fn restore(&self, primary: &Redis, replica: &Redis) -> Result<()> {
+        send::<()>(primary, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+        set_sign_in(primary, &self.sign_in).await?;
+        let (host, port) = &self.master;
+        send::<()>(replica, cmd("REPLICAOF").arg(host).arg(port)).await?;
+        let end = Instant::now() + RESTORED_WITHIN;
+        while value(&replication(replica).await?, "master_link_status") != Some("up") {
+            if Instant::now() >= end {
+                let why = format!(
+                    "the replica has no data of its primary {host}:{port} {} after it became a replica again \
+                     (master_link_status is not up); see its log, and its masteruser and masterauth",
+                    duration(RESTORED_WITHIN)
+                );
+                return Err(Error::new(ErrorKind::Unavailable, "restore the replica", why));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Makes one server the primary of the other, which signs in there as this command does.
+async fn promote(replica: &Redis, primary: &Redis) -> Result<()> {
+    let info = replica.client().get_connection_info();
     let address = info.addr().to_string();
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
-    let password = info.redis_settings().password().unwrap_or_default();
-    send::<()>(primary, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
-    send::<()>(replica, cmd("CONFIG").arg("SET").arg("masterauth").arg(password)).await?;
-    send(replica, cmd("REPLICAOF").arg(host).arg(port)).await
+    let settings = info.redis_settings();
+    let sign_in = [settings.username(), settings.password()].map(|it| it.unwrap_or_default().to_owned());
+    send::<()>(replica, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+    set_sign_in(primary, &sign_in).await?;
+    send(primary, cmd("REPLICAOF").arg(host).arg(port)).await
+}
+
+async fn set_sign_in(server: &Redis, values: &[String; 2]) -> Result<()> {
+    let mut set = cmd("CONFIG");
+    set.arg("SET");
+    for (name, value) in SIGN_IN.into_iter().zip(values) {
+        set.arg(name).arg(value);
+    }
+    send(server, &set).await
+}
+
+/// Returns a setting; empty where it is not set.
+async fn setting(server: &Redis, name: &str) -> Result<String> {
+    let found: Vec<String> = send(server, cmd("CONFIG").arg("GET").arg(name)).await?;
+    Ok(found.into_iter().nth(1).unwrap_or_default())
+}
+
+async fn replication(server: &Redis) -> Result<String> {
+    send(server, cmd("INFO").arg("replication")).await
+}
+
+/// Returns a value of `INFO`.
+fn value<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+    values.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
 }
 
 /// Sends a command on a connection of its own: the steps close those that there are.

@@ -193,7 +193,7 @@ fn limits(status: &Status) -> Vec<[String; 4]> {
 fn dependencies(status: &Status) -> Vec<[String; 6]> {
     let mut known: BTreeMap<(&str, &str), Vec<&DependencyReport>> = BTreeMap::new();
     for one in status.workers.iter().flat_map(|report| &report.dependencies) {
-        known.entry((&one.name, order(one.state))).or_default().push(one);
+        known.entry((&one.name, order(one))).or_default().push(one);
     }
     let now = status.at_unix_ms;
     let until = |at: i64| duration(Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0)));
@@ -204,11 +204,13 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         let scheduled = all.iter().find_map(|one| one.scheduled_unix_ms);
         let scheduled = scheduled.map(|at| format!("a maintenance is announced in {}", until(at)));
         let replicas = all.iter().any(|one| one.avoids_replicas).then(|| "replicas are avoided".to_owned());
-        let why: Vec<_> = why.into_iter().chain(scheduled).chain(replicas).collect();
+        let refuses = all.iter().find_map(|one| one.refuses.as_deref());
+        let refuses = refuses.map(|what| format!("{}, so jobs that need it wait", cut(&plain(what))));
+        let why: Vec<_> = why.into_iter().chain(refuses).chain(scheduled).chain(replicas).collect();
         let dash = || "-".to_owned();
         [
             plain(&all[0].name),
-            all[0].state.to_string(),
+            if order(all[0]) == REFUSES { "refuses".to_owned() } else { all[0].state.to_string() },
             ago(now.saturating_sub(since)),
             all.len().to_string(),
             next.map_or_else(dash, |at| format!("in {}", until(at))),
@@ -218,12 +220,16 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
     known.into_values().map(row).collect()
 }
 
+/// The place of one that serves, and refuses what jobs that need it do.
+const REFUSES: &str = "2";
+
 /// The state, worst first.
-const fn order(state: BreakerState) -> &'static str {
-    match state {
+const fn order(one: &DependencyReport) -> &'static str {
+    match one.state {
         BreakerState::Open => "0",
         BreakerState::HalfOpen => "1",
-        _ => "2",
+        _ if one.refuses.is_some() => REFUSES,
+        _ => "3",
     }
 }
 
@@ -528,6 +534,7 @@ mod tests {
             state,
             since_unix_ms: 1_700_000_000_000 - 60_000,
             why: why.map(str::to_owned),
+            refuses: None,
             next_look_unix_ms: why.map(|_| 1_700_000_000_000 + 5_000),
             scheduled_unix_ms: None,
             avoids_replicas: false,
@@ -537,10 +544,13 @@ mod tests {
             ..report("cd46fd0d", "vm", 1_700_000_000_000, Vec::new())
         };
         let away = of(BreakerState::Open, Some("a probe failed: refused"));
-        let workers = vec![worker(of(BreakerState::Closed, None)), worker(away.clone()), worker(away)];
+        let refuses = Some("it refuses writes (OOM)".to_owned());
+        let full = DependencyReport { refuses, ..of(BreakerState::Closed, None) };
+        let workers = [of(BreakerState::Closed, None), away.clone(), full, away].map(worker).into();
         let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
         let rows = [
             ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
+            ["cache", "refuses", "1m ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],
             ["cache", "closed", "1m ago", "1", "-", "-"],
         ];
         assert_eq!(dependencies(&status), rows.map(|row| row.map(str::to_owned)));

@@ -24,7 +24,7 @@ use crate::mutex::get;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, NewMessage, Release};
-use crate::record::{BLOCKED_MAX, End, EndKind, Handle, Record, Status, Written};
+use crate::record::{BLOCKED_MAX, EXCUSED_MAX, End, EndKind, Handle, Record, Status, Written};
 use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
@@ -73,6 +73,11 @@ impl Guardian {
         };
         if let Some(needed) = Box::pin(self.is_excused_by(&assignment, &ended)).await {
             return self.defer_until_served(assignment, &needed).await;
+        }
+        if let Some((needed, why)) = Self::was_let_down(&assignment, &ended)
+            && assignment.run.record.lock().await.account().excused < EXCUSED_MAX
+        {
+            return self.excuse(assignment, &needed, &why).await;
         }
         match ended {
             RunOutcome::Done => self.complete(&assignment, false).await,
@@ -421,16 +426,12 @@ impl Guardian {
     /// or has failed, and it does not serve now. A drain waits for no look at it.
     async fn is_excused_by(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
         let (mut drain, kind) = (self.drain.clone(), &assignment.kind);
-        let may_be = match ended {
+        match ended {
             RunOutcome::Yielded | RunOutcome::CutShort(_) if drain.get().is_none() => {
                 return assignment.run.waits_for.get().cloned();
             }
-            RunOutcome::Failed(error) => error.is_retry(),
-            RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
-            _ => false,
-        };
-        if !may_be {
-            return None;
+            ended if !has_failed(ended) => return None,
+            _ => {}
         }
         let found = tokio::select! {
             biased;
@@ -438,6 +439,34 @@ impl Guardian {
             found = kind.unserved() => found,
         };
         found.cloned()
+    }
+
+    /// Returns what the job needs and why it refused a call of the step that has failed, if it did: it serves all
+    /// the same, as far as a look shows.
+    fn was_let_down(assignment: &Assignment, ended: &RunOutcome) -> Option<(DependencyHandle, String)> {
+        if !has_failed(ended) {
+            return None;
+        }
+        let mut handles = assignment.run.dependencies.iter();
+        handles.find_map(|needed| Some((needed.clone(), needed.let_down()?)))
+    }
+
+    /// Returns the message of a job that failed because something that it needs refused a call. Its pauses grow as
+    /// those of a retry, because the next call may be refused, too.
+    async fn excuse(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        needed: &DependencyHandle,
+        why: &str,
+    ) -> DeliveryReport {
+        let excused = assignment.run.record.lock().await.account().excused;
+        let delay = assignment.kind.limits.delay_after(excused).max(needed.wait()).min(LEASE_MAX);
+        let (job, dependency) = (assignment.job(), needed.name());
+        tracing::info!(%job, kind = assignment.kind.name, dependency, why, excused, ?delay, "what the job needs refused a call; deferring the job");
+        self.note_delay(&assignment, delay).await;
+        assignment.run.is_excused.store(true, Relaxed);
+        let why = format!("{dependency}, which the job needs, refused a call: {why}");
+        self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await
     }
 
     /// Returns the message of a job until something that it needs serves again.
@@ -716,11 +745,12 @@ impl Guardian {
         let mut end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
         let limit = &assignment.run.time_limit;
         end.blocked = has_failed && assignment.run.blocks.load(Relaxed);
+        end.excused = assignment.run.is_excused.load(Relaxed);
         if kind == EndKind::Interrupted && limit.is_of_job() {
             // A step that hangs saves nothing.
             end.ran_ms = limit.ran_ms();
         }
-        if has_failed || assignment.steps() > 0 {
+        if has_failed || end.excused || assignment.steps() > 0 {
             // A step has run, so the message can be used.
             assignment.envelope.notes.deferrals.clear();
         }
@@ -829,6 +859,15 @@ impl Guardian {
         let Self { shared, lease, drain, .. } = *self;
         // Boxed, so that a guardian does not reserve memory for its end from the start.
         Box::pin(settle(&shared, lease, drain, how, otherwise)).await
+    }
+}
+
+/// Whether a run failed in a way that may be the fault of what it needs.
+const fn has_failed(ended: &RunOutcome) -> bool {
+    match ended {
+        RunOutcome::Failed(error) => error.is_retry(),
+        RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
+        _ => false,
     }
 }
 

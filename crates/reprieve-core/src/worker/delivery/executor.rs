@@ -16,6 +16,7 @@ use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
 use crate::clock::unix_millis_after;
 use crate::codec::{self, Encoded, Fingerprint, without_value};
 use crate::context::{JobContext, JobRun};
+use crate::dependency::DependencyHandle;
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence};
@@ -458,6 +459,7 @@ impl Execution {
         args: &J::Args,
         at: J::Checkpoint,
     ) -> Result<std::result::Result<Step<J::Checkpoint, J::Output>, JobError>, RunOutcome> {
+        self.run.dependencies.iter().for_each(DependencyHandle::begin_step);
         let (mut step, run) = (job.step(cx, args, at), Arc::clone(&self.run));
         let mut time_up = run.time_limit.begin_step();
         loop {
