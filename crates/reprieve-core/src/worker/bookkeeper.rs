@@ -387,7 +387,11 @@ mod tests {
     fn a_worker_that_lived_after_it_was_taken_for_dead_dies_again() {
         let died = Interruption { how: How::Died(Death::default()), ..drained(1_000, 0) };
         for (at, wrote, has) in [(1_000, None, true), (1_001, None, false), (900, Some(1_001), false)] {
-            assert_eq!(has_died(&[died.clone()], wrote, Some(&seen("start", at))), has, "{at} {wrote:?}");
+            assert_eq!(
+                has_died(std::slice::from_ref(&died), wrote, Some(&seen("start", at))),
+                has,
+                "{at} {wrote:?}"
+            );
         }
         assert!(has_died(&[died], None, None) && !has_died(&[drained(1_000, 0)], None, None));
     }
