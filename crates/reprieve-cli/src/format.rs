@@ -57,7 +57,14 @@ pub(crate) fn list(words: &[&str]) -> String {
 
 /// Text of others for a terminal: without what would move its cursor or colour it.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_invisible(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether the character only changes how others are shown: their direction, or where a line ends.
+const fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Rows under headings, in columns as wide as they need to be.

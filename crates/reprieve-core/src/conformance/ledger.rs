@@ -1,5 +1,7 @@
 //! The promises that the [ledger](crate::ledger) needs of a store's records.
 
+use std::time::Duration;
+
 use super::Fixture;
 use crate::clock::unix_millis;
 use crate::ids::{JobId, WorkerId};
@@ -17,7 +19,12 @@ async fn read(store: &Store, since_unix_ms: i64) -> Entries {
 
 fn boot(id: &str, worker: &str) -> Entry {
     let machine = Machine { vm: "été\n\"".to_owned(), zone: "2".to_owned(), ..Machine::default() };
-    Entry::Boot(Boot { boot: id.to_owned(), worker: WorkerId::new(worker), at_unix_ms: 7, machine })
+    Entry::Boot(Boot { machine, ..of_boot(id, worker) })
+}
+
+fn of_boot(id: &str, worker: &str) -> Boot {
+    let (boot, worker, machine) = (id.to_owned(), WorkerId::new(worker), Machine::default());
+    Boot { boot, worker, at_unix_ms: 7, machine, seen_unix_ms: None, worked_on_unix_ms: None }
 }
 
 fn end(worker: &str, how: How) -> Entry {
@@ -71,21 +78,47 @@ pub async fn one_boot_and_one_death_are_written_once(fixture: &Fixture) {
     assert_eq!(held, [50]);
 }
 
+/// A boot's entry keeps what it says, and takes the time at which the machine was last seen: once for all its workers,
+/// and also if the entry was lost.
+pub async fn a_boot_is_renewed(fixture: &Fixture) {
+    let (ours, theirs, minute) = (ledger(&fixture.store), ledger(&fixture.another), Duration::from_mins(1));
+    assert!(ours.write(boot("one", "a")).await.expect("writes an entry"));
+    let seen = |at| Boot { seen_unix_ms: Some(at), ..of_boot("one", "b") };
+    for (at, is_written) in
+        [(50_000, false), (60_007, true), (60_009, false), (130_000, true), (90_000, false)]
+    {
+        assert_eq!(theirs.renew(seen(at), minute).await.expect("renews an entry"), is_written, "at {at}");
+    }
+    let back = Boot { worked_on_unix_ms: Some(130_001), ..seen(130_001) };
+    assert!(ours.renew(back, minute).await.expect("renews an entry"));
+    assert!(ours.renew(of_boot("one-more", "c"), minute).await.expect("writes the entry"));
+    let boots = read(&fixture.another, 0).await.boots;
+    let found = &boots[0];
+    assert_eq!((found.worker.as_str(), found.at_unix_ms, found.machine.vm.as_str()), ("a", 7, "été\n\""));
+    assert_eq!((found.seen_unix_ms, found.worked_on_unix_ms), (Some(130_001), Some(130_001)));
+    assert_eq!((boots.len(), boots[1].boot.as_str()), (2, "one-more"));
+}
+
 /// A worker's drains and its death are different entries, and a list of one worker's has no other's.
 pub async fn each_interruption_of_a_worker_has_an_entry(fixture: &Fixture) {
     let ledger = ledger(&fixture.store);
     let drained = || How::Drained(DrainReport { notice: "Preempt".to_owned(), ..DrainReport::default() });
     for (worker, drain) in [("w", 1), ("w", 2), ("w2", 1)] {
-        assert!(ledger.write_drain(end(worker, drained()), drain).await.expect("writes an entry"));
+        assert!(ledger.write_numbered(end(worker, drained()), drain).await.expect("writes an entry"));
     }
-    assert!(ledger.write(end("w", How::Died(Death::default()))).await.expect("writes an entry"));
+    for (died, is_new) in
+        [(0, true), (1_700_000_000_000, true), (1_700_000_000_000, false), (1_700_000_090_000, true)]
+    {
+        let death = end("w", How::Died(Death::default()));
+        assert_eq!(ledger.write_numbered(death, died).await.expect("writes an entry"), is_new, "{died}");
+    }
     let of = async |worker: &str| {
         let worker = WorkerId::new(worker);
         let ends = ledger.interruptions_of(&worker).await.expect("reads interruptions");
         assert!(ends.iter().all(|end| end.worker == worker));
         ends.len()
     };
-    assert_eq!((of("w").await, of("w2").await, of("w3").await), (3, 1, 0));
+    assert_eq!((of("w").await, of("w2").await, of("w3").await), (5, 1, 0));
 }
 
 /// Failures are read since the time that is asked for, each as often as it was written, and whole.
@@ -109,6 +142,7 @@ macro_rules! ledger_conformance {
         $crate::__conformance! {
             ledger, ledger_conformance, $fixture, ($($($attribute)*)?),
             one_boot_and_one_death_are_written_once,
+            a_boot_is_renewed,
             each_interruption_of_a_worker_has_an_entry,
             failures_are_read_since_a_time,
         }

@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: usize = 120;
 /// The most bytes of JSON that the ids of held jobs take: 25 of those that Reprieve gives.
 const JOBS_BYTES_MAX: usize = 1_000;
 
-/// One entry. Entries are never changed; retention removes old ones.
+/// One entry. Entries are never changed, but for the last sign of life of a boot; retention removes old ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case")]
 pub enum Entry {
@@ -72,6 +72,14 @@ pub struct Boot {
     /// The machine.
     #[serde(default)]
     pub machine: Machine,
+    /// When the machine was last seen to live, in milliseconds since the Unix epoch. Its workers renew it after one, two,
+    /// four minutes and so on, and then once an hour; `None` before the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_unix_ms: Option<i64>,
+    /// When a worker there last went back to work after a drain, in milliseconds since the Unix epoch: the notice was
+    /// withdrawn, or its event was over. `None` if none ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worked_on_unix_ms: Option<i64>,
 }
 
 /// A worker was interrupted.
@@ -299,7 +307,14 @@ mod tests {
         let report =
             DrainReport { queue: huge(), notice: huge(), work_lost_ms: u64::MAX, ..DrainReport::default() };
         let entries = [
-            Entry::Boot(Boot { boot: huge(), worker: worker.clone(), at_unix_ms: 0, machine: machine() }),
+            Entry::Boot(Boot {
+                boot: huge(),
+                worker: worker.clone(),
+                at_unix_ms: 0,
+                machine: machine(),
+                seen_unix_ms: Some(i64::MAX),
+                worked_on_unix_ms: Some(i64::MAX),
+            }),
             Entry::Interruption(Box::new(Interruption {
                 worker: worker.clone(),
                 boot: huge(),

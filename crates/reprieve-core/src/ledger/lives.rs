@@ -10,6 +10,10 @@ use crate::ports::WorkerReport;
 /// time, and clocks differ.
 const GRACE_MS: i64 = 5 * 60_000;
 
+/// For how long after the last report of a worker that died with its machine another one's may be: for three times the
+/// longest interval of their reports.
+const DEATH_GRACE_MS: i64 = 60_000;
+
 /// Evictions no further apart than this came together: they are of one moment.
 pub(super) const TOGETHER_MS: i64 = 5 * 60_000;
 
@@ -42,7 +46,9 @@ pub struct Eviction {
 pub fn lives(entries: &Entries, reports: &[WorkerReport]) -> Vec<Life> {
     let mut of_boot: BTreeMap<&str, Signs<'_>> = BTreeMap::new();
     for boot in &entries.boots {
-        of_boot.entry(&boot.boot).or_default().boot = Some(boot);
+        let signs = of_boot.entry(&boot.boot).or_default();
+        signs.seen.extend(boot.seen_unix_ms.max(boot.worked_on_unix_ms));
+        signs.boot = Some(boot);
     }
     for interruption in &entries.interruptions {
         of_boot.entry(&interruption.boot).or_default().interruptions.push(interruption);
@@ -61,7 +67,7 @@ pub fn lives(entries: &Entries, reports: &[WorkerReport]) -> Vec<Life> {
 struct Signs<'a> {
     boot: Option<&'a Boot>,
     interruptions: Vec<&'a Interruption>,
-    /// When its workers reported last.
+    /// When its workers reported last, and when that was last written into the ledger.
     seen: Vec<i64>,
 }
 
@@ -95,18 +101,20 @@ impl Signs<'_> {
     /// When and how the machine was evicted: after that it was not seen any more. A worker that was interrupted while
     /// the machine went on, or a notice that was withdrawn, is no eviction.
     fn evicted(&self) -> Option<(i64, Eviction)> {
-        let later = |at: i64| {
-            let is_later = |seen: i64| seen > at.saturating_add(GRACE_MS);
+        let later = |at: i64, grace: i64| {
+            let is_later = |seen: i64| seen > at.saturating_add(grace);
             self.seen.iter().any(|seen| is_later(*seen))
                 || self.interruptions.iter().any(|it| is_later(it.at_unix_ms))
         };
+        let worked_on = self.boot.and_then(|boot| boot.worked_on_unix_ms);
+        let was_withdrawn = |it: &Interruption| worked_on.is_some_and(|at| at >= it.at_unix_ms);
         let mut evictions = self.interruptions.iter().filter_map(|it| match &it.how {
-            How::Drained(report) if report.notice == "Preempt" => {
+            How::Drained(report) if report.notice == "Preempt" && !was_withdrawn(it) => {
                 let lead_ms = report.lead_ms.unwrap_or_default();
                 let at = it.at_unix_ms.saturating_add(i64::try_from(lead_ms).unwrap_or(i64::MAX));
-                (!later(at)).then_some((at, Eviction { lead_ms: Some(lead_ms) }))
+                (!later(at, GRACE_MS)).then_some((at, Eviction { lead_ms: Some(lead_ms) }))
             }
-            How::Died(death) if !death.machine_lives && !later(it.at_unix_ms) => {
+            How::Died(death) if !death.machine_lives && !later(it.at_unix_ms, DEATH_GRACE_MS) => {
                 Some((it.at_unix_ms, Eviction { lead_ms: None }))
             }
             How::Drained(_) | How::Died(_) => None,
@@ -124,7 +132,7 @@ pub(super) fn moments(times: &[i64]) -> Vec<usize> {
     order.sort_by_key(|&at| times[at]);
     let (mut moments, mut moment, mut before) = (vec![0; times.len()], 0, None);
     for at in order {
-        if before.is_some_and(|before| times[at] - before > TOGETHER_MS) {
+        if before.is_some_and(|before: i64| times[at].saturating_sub(before) > TOGETHER_MS) {
             moment += 1;
         }
         (moments[at], before) = (moment, Some(times[at]));
@@ -144,7 +152,8 @@ pub(super) mod tests {
     pub(crate) fn boot(boot: &str, booted: i64, at: i64, zone: &str) -> Boot {
         let machine =
             Machine { zone: zone.to_owned(), booted_unix_ms: Some(booted * MINUTE), ..Machine::default() };
-        Boot { boot: boot.to_owned(), worker: WorkerId::new("w"), at_unix_ms: at * MINUTE, machine }
+        let (boot, worker) = (boot.to_owned(), WorkerId::new("w"));
+        Boot { boot, worker, at_unix_ms: at * MINUTE, machine, seen_unix_ms: None, worked_on_unix_ms: None }
     }
 
     pub(crate) fn interrupted(boot: &str, at: i64, how: How) -> Interruption {
@@ -208,6 +217,37 @@ pub(super) mod tests {
         assert_eq!(life(twice, &[]), (90, Some(10)));
         let lives = Death { machine_lives: true, ..Death::default() };
         assert_eq!(life(vec![(30, How::Died(lives))], &[]), (30, None));
+    }
+
+    #[test]
+    fn a_worker_that_went_on_after_it_was_taken_for_dead_dies_when_it_dies() {
+        assert_eq!(life(vec![(30, died())], &[32]), (32, None), "it was frozen");
+        assert_eq!(life(vec![(30, died()), (60, died())], &[60]), (60, Some(-1)));
+        assert_eq!(life(vec![(30, died()), (31, died())], &[]), (31, Some(-1)), "soon after");
+    }
+
+    /// The same of a machine whose workers are in no roster any more.
+    fn written(interruptions: Vec<(i64, How)>, seen: i64, worked_on: Option<i64>) -> (i64, bool) {
+        let interruptions = interruptions.into_iter().map(|(at, how)| interrupted("b", at, how)).collect();
+        let renewed = Boot {
+            seen_unix_ms: Some(seen * MINUTE),
+            worked_on_unix_ms: worked_on.map(|at| at * MINUTE),
+            ..boot("b", 10, 12, "1")
+        };
+        let entries = Entries { boots: vec![renewed], interruptions, ..Entries::default() };
+        let life = lives(&entries, &[]).remove(0);
+        (life.until_unix_ms / MINUTE, life.evicted.is_some())
+    }
+
+    #[test]
+    fn what_was_seen_of_a_machine_stays_in_the_ledger() {
+        assert_eq!(written(vec![], 70, None), (70, false));
+        assert_eq!(written(vec![(30, drained("Preempt", 30_000))], 70, None), (70, false));
+        assert_eq!(written(vec![(30, drained("Preempt", 30_000))], 28, None), (30, true));
+        let back_at_once = written(vec![(30, drained("Preempt", 30_000))], 31, Some(31));
+        assert_eq!(back_at_once, (31, false), "the notice was withdrawn");
+        let again = vec![(30, drained("Preempt", 30_000)), (50, drained("Preempt", 30_000))];
+        assert_eq!(written(again, 40, Some(31)), (50, true));
     }
 
     #[test]

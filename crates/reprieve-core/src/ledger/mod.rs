@@ -2,13 +2,13 @@
 //!
 //! | written | when | by |
 //! |---|---|---|
-//! | [`Boot`] | once per boot of a machine | the first worker that starts there |
+//! | [`Boot`] | once per boot of a machine; renewed while it lives | the first worker that starts there; any of them |
 //! | [`Interruption`] | once per drain; once per worker that died | the worker itself; whoever resumes the first of its jobs |
 //! | [`Failure`] | once per failed delivery | its worker |
 //! | [`HealingAction`] | once per action | its worker |
 //!
-//! Nothing is written for a job that is done. An entry is a record that is only created, with the entry as its note: it
-//! costs one write, and a report reads thousands of them in a few requests, because lists return notes. It is written
+//! Nothing is written for a job that is done. An entry is a record that is only created (but for the last sign of life of
+//! a boot), with the entry as its note: it costs one write, and a report reads thousands of them in a few requests, because lists return notes. It is written
 //! as far as that succeeds in time: no lease, drain or job waits for it.
 //!
 //! | file | concept |
@@ -35,7 +35,8 @@ pub use entry::{Boot, Death, Entry, Failure, HealingAction, How, Interruption, M
 pub use lives::{Eviction, Life, lives};
 pub use losses::{Count, Counting, WINDOW_DAYS};
 pub use name::is_entry;
+pub(crate) use reasons::AT_LAST;
 pub use reasons::{FailureGroup, group, normalise};
-pub use store::{Entries, Ledger};
-pub use summary::{Healed, HitJob, Kind, Moment, Share, Spread, Summary};
+pub use store::{Entries, Ledger, Odd};
+pub use summary::{AGES_HOURS, Healed, HitJob, Kind, Moment, Share, Spread, Summary};
 pub use survival::{Point, Spell, curve, curve_at};

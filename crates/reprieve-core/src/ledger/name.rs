@@ -4,7 +4,7 @@
 //! | name | one for |
 //! |---|---|
 //! | `reprieve-ledger.boot.BOOT` | each boot |
-//! | `reprieve-ledger.end.WORKER.died` | each worker that died |
+//! | `reprieve-ledger.end.WORKER.died-TIME` | each death of a worker, by the time of its last report; `died` without one |
 //! | `reprieve-ledger.end.WORKER.drain-N` | the N-th drain of a worker |
 //! | `reprieve-ledger.failure.YYYYMMDD.UNIQUE` | each failed delivery |
 //! | `reprieve-ledger.healing.YYYYMMDD.UNIQUE` | each healing action |
@@ -36,16 +36,19 @@ pub(super) const ENDS: &str = "end.";
 pub(super) const FAILURES: &str = "failure.";
 pub(super) const HEALINGS: &str = "healing.";
 
-/// A name for the entry. Those of failures and of healing actions differ each time.
-pub(super) fn of(entry: &Entry, drain: u32) -> Result<JobId> {
+/// A name for the entry. Those of failures and of healing actions differ each time. `number` tells the interruptions
+/// of one worker apart: it counts its drains, and is the time of the last report before a death. A worker that was
+/// frozen may be taken for dead, go on, and die.
+pub(super) fn of(entry: &Entry, number: u64) -> Result<JobId> {
     let unique = |part: &str, at_unix_ms: i64| format!("{part}{}.{}", day(at_unix_ms), chance::id().simple());
     parse(&match entry {
         Entry::Boot(Boot { boot, .. }) => format!("{BOOTS}{}", safe(boot)),
         Entry::Interruption(interruption) => {
             let ends = ends_of(&interruption.worker);
             match interruption.how {
-                How::Died(_) => format!("{ends}died"),
-                How::Drained(_) => format!("{ends}drain-{drain}"),
+                How::Died(_) if number == 0 => format!("{ends}died"),
+                How::Died(_) => format!("{ends}died-{number}"),
+                How::Drained(_) => format!("{ends}drain-{number}"),
             }
         }
         Entry::Failure(failure) => unique(FAILURES, failure.at_unix_ms),
@@ -122,14 +125,18 @@ mod tests {
     fn boots_and_ends_have_one_name_and_failures_one_each() {
         let boot = |id: &str| {
             let (boot, worker) = (id.to_owned(), WorkerId::unique());
-            let boot = Boot { boot, worker, at_unix_ms: 0, machine: Machine::default() };
+            let machine = Machine::default();
+            let boot =
+                Boot { boot, worker, at_unix_ms: 0, machine, seen_unix_ms: None, worked_on_unix_ms: None };
             of(&Entry::Boot(boot), 0).unwrap().to_string()
         };
         assert_eq!(boot("5d2f-01"), "reprieve-ledger.boot.5d2f-01");
         assert_eq!(boot("a/b").len(), "reprieve-ledger.boot.".len() + 32);
         assert!(boot("a/b") != boot("a.b") && boot("A") != boot("a"));
         let end = |how| of(&interruption("w7", how), 2).unwrap().to_string();
-        assert_eq!(end(How::Died(Death::default())), "reprieve-ledger.end.w7.died");
+        assert_eq!(end(How::Died(Death::default())), "reprieve-ledger.end.w7.died-2");
+        let died = interruption("w7", How::Died(Death::default()));
+        assert_eq!(of(&died, 0).unwrap().to_string(), "reprieve-ledger.end.w7.died");
         assert_eq!(end(How::Drained(DrainReport::default())), "reprieve-ledger.end.w7.drain-2");
         let failure = Entry::Failure(Failure {
             job: JobId::unique(),

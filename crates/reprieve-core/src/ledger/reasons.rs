@@ -10,6 +10,12 @@ use crate::ids::JobId;
 /// How a panic's reason begins, before its place.
 const PANICKED: &str = "the job panicked at ";
 
+/// How the reason of a job's last failure begins, before that of the failure itself.
+pub(crate) const AT_LAST: &str = "failed too often, at last with: ";
+
+/// What the reason of a last timeout ends with, with its numbers left out, after that of the timeout itself.
+const REPEATED: [&str; 2] = [", # times", ", and its thread did not return"];
+
 /// The fewest characters of a word that is taken for an id.
 const ID_CHARS_MIN: usize = 8;
 
@@ -18,7 +24,8 @@ const ID_CHARS_MIN: usize = 8;
 pub struct FailureGroup {
     /// The kind of the jobs.
     pub kind: String,
-    /// The reason, with `#` for each number or id, and `"…"` for each quoted text.
+    /// The reason, with `#` for each number or id, and `"…"` for each quoted text. That of a job's last failure is as
+    /// those before.
     pub reason: String,
     /// How many deliveries failed so.
     pub count: u64,
@@ -64,6 +71,16 @@ pub fn group(failures: &[Failure]) -> Vec<FailureGroup> {
 /// The reason without what differs from one failure to the next. The place of a panic stays.
 #[must_use]
 pub fn normalise(reason: &str) -> String {
+    let mut normal = without_numbers(reason.strip_prefix(AT_LAST).unwrap_or(reason));
+    for end in REPEATED {
+        if let Some(rest) = normal.strip_suffix(end) {
+            normal.truncate(rest.len());
+        }
+    }
+    normal
+}
+
+fn without_numbers(reason: &str) -> String {
     let place =
         reason.strip_prefix(PANICKED).and_then(|rest| rest.find(": ")).map_or(0, |at| PANICKED.len() + at);
     let (place, mut rest) = reason.split_at(place);
@@ -74,8 +91,8 @@ pub fn normalise(reason: &str) -> String {
             let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             push_word(&mut normal, &rest[..end]);
             end
-        } else if let Some(end) = quoted(rest) {
-            normal.push_str("\"…\"");
+        } else if let Some(end) = quoted(first, rest, is_in_word(&normal)) {
+            normal.extend([first, '…', first]);
             end
         } else {
             normal.push(first);
@@ -86,10 +103,19 @@ pub fn normalise(reason: &str) -> String {
     normal
 }
 
-/// The length of the quoted text at the beginning; `None` if there is none.
-fn quoted(text: &str) -> Option<usize> {
-    let after = text.strip_prefix('"')?;
-    after.find('"').map(|end| end + 2)
+fn is_in_word(before: &str) -> bool {
+    before.ends_with(|c: char| c.is_alphanumeric() || c == '#')
+}
+
+/// The length of the quoted text at the beginning; `None` if there is none. An apostrophe in or after a word is no
+/// quote.
+fn quoted(quote: char, text: &str, is_in_word: bool) -> Option<usize> {
+    let mut ends = text.match_indices(quote).map(|(at, _)| at + 1).skip(1);
+    match quote {
+        '"' | '`' => ends.next(),
+        '\'' if !is_in_word => ends.find(|end| !text[*end..].starts_with(char::is_alphanumeric)),
+        _ => None,
+    }
 }
 
 /// Adds a word: as `#` if it looks like an id, else with `#` for each number in it.
@@ -128,6 +154,21 @@ mod tests {
             ("segment at 0x7ffe", "segment at #"),
             ("no such file \"in/17.png\"", "no such file \"…\""),
             ("an open \"quote", "an open \"quote"),
+            ("no 'in/17.png' and no `b`", "no '…' and no `…`"),
+            ("can't open 'it\'s'; the jobs' end isn't 'x'", "can't open '…'; the jobs' end isn't '…'"),
+            ("failed too often, at last with: not yet", "not yet"),
+            (
+                "failed too often, at last with: the job panicked at a.rs:1:5: 7",
+                "the job panicked at a.rs:1:5: #",
+            ),
+            (
+                "the job ran for longer than its timeout of 5s, 3 times",
+                "the job ran for longer than its timeout of #s",
+            ),
+            (
+                "a step took longer than its timeout of 2s, and its thread did not return, 3 times",
+                "a step took longer than its timeout of #s",
+            ),
             ("vm_12 failed in part-3", "vm_# failed in part-#"),
             (
                 "the job panicked at src/main.rs:17:5: index 9 of 4",

@@ -1,17 +1,19 @@
 //! Writes and reads the entries, through the port of records.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Serialize;
 
 use super::entry::{Boot, Entry, Failure, HealingAction, Interruption};
 use super::losses::{Count, Counting};
 use super::name;
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::WorkerId;
+use crate::ids::{JobId, WorkerId};
 use crate::names::LEDGER_IDS;
-use crate::ports::{ListedRecord, Page, RecordStore, RecordWrite, WorkerReport};
+use crate::ports::{ListedRecord, Page, RecordStore, RecordWrite, Version, WorkerReport};
 
 /// How many days of failures are listed at a time.
 const LISTS_AT_ONCE: usize = 8;
@@ -37,6 +39,59 @@ pub struct Entries {
     pub failures: Vec<Failure>,
     /// The healing actions since the time that was asked for.
     pub healings: Vec<HealingAction>,
+    /// How many entries this version can't read: damaged ones, and those of later versions.
+    pub unreadable: u64,
+}
+
+/// Entries that a report can't take as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Odd {
+    /// Those with a time more than a minute after the reader's: their writer's clock is ahead. They count.
+    pub ahead: u64,
+    /// Those with a time more than a day after the reader's. They don't.
+    pub too_far_ahead: u64,
+    /// Those that this version can't read.
+    pub unreadable: u64,
+}
+
+/// How far ahead of the reader's clock a time may be, because clocks differ.
+pub(super) const AHEAD_MAX_MS: i64 = 86_400_000;
+
+/// How far ahead is not worth a word.
+const AHEAD_MIN_MS: i64 = 60_000;
+
+impl Entries {
+    /// The entries of this time only, by the rule of a [`Summary`](super::Summary): also those of the day after it.
+    #[must_use]
+    pub fn within(mut self, since_unix_ms: i64, until_unix_ms: i64) -> Self {
+        let is_in = |at: i64| contains(since_unix_ms, until_unix_ms, at);
+        self.boots.retain(|it| is_in(it.at_unix_ms));
+        self.interruptions.retain(|it| is_in(it.at_unix_ms));
+        self.failures.retain(|it| is_in(it.at_unix_ms));
+        self.healings.retain(|it| is_in(it.at_unix_ms));
+        self
+    }
+
+    /// Counts the entries that a report at this time can't take as they are.
+    #[must_use]
+    pub fn odd(&self, now_unix_ms: i64) -> Odd {
+        let boots = self.boots.iter().map(|it| it.at_unix_ms);
+        let interruptions = self.interruptions.iter().map(|it| it.at_unix_ms);
+        let failures = self.failures.iter().map(|it| it.at_unix_ms);
+        let healings = self.healings.iter().map(|it| it.at_unix_ms);
+        let mut odd = Odd { unreadable: self.unreadable, ..Odd::default() };
+        for at in boots.chain(interruptions).chain(failures).chain(healings) {
+            let ahead = at.saturating_sub(now_unix_ms);
+            odd.too_far_ahead += u64::from(ahead > AHEAD_MAX_MS);
+            odd.ahead += u64::from(ahead > AHEAD_MIN_MS && ahead <= AHEAD_MAX_MS);
+        }
+        odd
+    }
+}
+
+/// Whether a report from `since` to `until` counts what was at this time.
+pub(super) const fn contains(since_unix_ms: i64, until_unix_ms: i64, at: i64) -> bool {
+    since_unix_ms <= at && at <= until_unix_ms.saturating_add(AHEAD_MAX_MS)
 }
 
 impl Ledger {
@@ -55,33 +110,65 @@ impl Ledger {
     /// # Cancel safety
     /// As after a timeout.
     pub async fn write(&self, entry: Entry) -> Result<bool> {
-        self.write_drain(entry, 0).await
+        self.write_numbered(entry, 0).await
     }
 
-    /// Writes an entry; if it is of a drain, as the `number`-th of its worker.
-    pub(crate) async fn write_drain(&self, entry: Entry, number: u32) -> Result<bool> {
-        const OPERATION: &str = "write an entry of the ledger";
+    /// Writes an entry. One of a worker's interruptions is told apart from the others by its number: of a drain how many
+    /// there were, of a death the time of the last report.
+    pub(crate) async fn write_numbered(&self, entry: Entry, number: u64) -> Result<bool> {
         let name = name::of(&entry, number)?;
+        self.put(entry, &name, None).await
+    }
+
+    async fn put(&self, entry: Entry, name: &JobId, expected: Option<&Version>) -> Result<bool> {
+        const OPERATION: &str = "write an entry of the ledger";
         let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
             Error::new(ErrorKind::Internal, OPERATION, error.to_string()).with_source(error)
         })?;
         // Lists return the note, and nothing reads the record itself.
-        match self.records.put(&name, None, RecordWrite { note, ..RecordWrite::default() }).await {
+        match self.records.put(name, expected, RecordWrite { note, ..RecordWrite::default() }).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
             Err(error) => Err(error),
         }
     }
 
+    /// Writes when the machine of this boot was last seen into its entry; writes the entry if there is none. Leaves it
+    /// as it is if it was renewed less than `every` ago and nothing else is new, because the workers of a machine all
+    /// do this. Returns whether it was written. Three requests: the record's version, its note, which only lists
+    /// return, and the write.
+    pub(crate) async fn renew(&self, boot: Boot, every: Duration) -> Result<bool> {
+        let entry = Entry::Boot(boot.clone());
+        let name = name::of(&entry, 0)?;
+        let Some(stored) = self.records.load(&name).await? else { return self.write(entry).await };
+        // Listed after the load: a note that is newer than the version is refused by the write.
+        let part = name.as_str().strip_prefix(LEDGER_IDS).unwrap_or_default().to_owned();
+        let listed = self.list(part).await?;
+        // One of a later version, or a damaged one, stays as it is.
+        let is_it =
+            |entry| if let Entry::Boot(it) = entry { (it.boot == boot.boot).then_some(it) } else { None };
+        let Some(known) = listed.into_iter().flatten().find_map(is_it) else { return Ok(false) };
+        let worked_on_unix_ms = known.worked_on_unix_ms.max(boot.worked_on_unix_ms);
+        let seen = boot.seen_unix_ms.unwrap_or(boot.at_unix_ms);
+        let age = seen.saturating_sub(known.seen_unix_ms.unwrap_or(known.at_unix_ms));
+        if worked_on_unix_ms == known.worked_on_unix_ms
+            && u128::try_from(age).unwrap_or(0) < every.as_millis()
+        {
+            return Ok(false);
+        }
+        let seen_unix_ms = known.seen_unix_ms.max(Some(seen));
+        self.put(Entry::Boot(Boot { seen_unix_ms, worked_on_unix_ms, ..known }), &name, Some(&stored.version))
+            .await
+    }
+
     /// Reads the ledger: all boots and interruptions, and the rest since `since_unix_ms`, in milliseconds since the
     /// Unix epoch. Takes about one request for each 5,000 entries, and two for each of up to 31 days.
     ///
     /// # Errors
-    /// The store's errors. An entry that this version can't read is left out.
+    /// The store's errors. An entry that this version can't read is only counted.
     pub async fn read(&self, since_unix_ms: i64) -> Result<Entries> {
         let mut prefixes = vec![name::BOOTS.to_owned(), name::ENDS.to_owned()];
-        // A day of grace, for clocks that differ.
-        let until = unix_millis().saturating_add(86_400_000);
+        let until = unix_millis().saturating_add(AHEAD_MAX_MS);
         for part in [name::FAILURES, name::HEALINGS] {
             prefixes.extend(name::days(part, since_unix_ms, until));
         }
@@ -89,6 +176,10 @@ impl Ledger {
         let lists: Vec<_> = stream::iter(lists).buffered(LISTS_AT_ONCE).try_collect().await?;
         let mut entries = Entries::default();
         for entry in lists.into_iter().flatten() {
+            let Some(entry) = entry else {
+                entries.unreadable += 1;
+                continue;
+            };
             match entry {
                 Entry::Boot(boot) => entries.boots.push(boot),
                 Entry::Interruption(interruption) => entries.interruptions.push(*interruption),
@@ -131,14 +222,15 @@ impl Ledger {
     pub(crate) async fn interruptions_of(&self, worker: &WorkerId) -> Result<Vec<Interruption>> {
         let entries = self.list(name::ends_of(worker)).await?;
         let interruption = |entry| if let Entry::Interruption(it) = entry { Some(*it) } else { None };
-        Ok(entries.into_iter().filter_map(interruption).collect())
+        Ok(entries.into_iter().flatten().filter_map(interruption).collect())
     }
 
-    async fn list(&self, prefix: String) -> Result<Vec<Entry>> {
+    /// Lists entries; `None` for each that can't be read.
+    async fn list(&self, prefix: String) -> Result<Vec<Option<Entry>>> {
         let prefix = &format!("{LEDGER_IDS}{prefix}");
         let read = |at: Option<String>| async move { self.records.page(prefix, at.as_deref()).await };
         let listed = Page::all(read).await?;
-        Ok(listed.iter().filter_map(read_entry).collect())
+        Ok(listed.iter().map(read_entry).collect())
     }
 }
 

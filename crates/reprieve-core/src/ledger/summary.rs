@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::entry::{How, Interruption};
+use super::entry::{HealingAction, How, Interruption};
 use super::lives::{Life, lives, moments};
-use super::reasons::{FailureGroup, group};
-use super::store::Entries;
-use super::survival::{Point, Spell, curve};
+use super::reasons::{FailureGroup, group, normalise};
+use super::store::{AHEAD_MAX_MS, Entries, Odd, contains};
+use super::survival::{Point, Spell, curve, curve_at};
 use crate::ids::JobId;
 use crate::ports::WorkerReport;
 
@@ -16,6 +16,12 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// How many jobs, and how many moments, are listed.
 const LISTED_MAX: usize = 10;
+
+/// The ages, in hours, at which the survival curve is shown as a table.
+pub const AGES_HOURS: [i64; 8] = [1, 3, 6, 12, 24, 48, 96, 168];
+
+/// How long before or after a drain the healing action is noted that has caused it.
+const CAUSE_MS: u64 = 5 * 60_000;
 
 /// The figures. All durations are in milliseconds, all times in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -44,11 +50,14 @@ pub struct Summary {
     pub released_ms: Spread,
     /// The share of machines that live for longer than an age; empty without evictions.
     pub survival: Vec<Point>,
+    /// The same at each of [`AGES_HOURS`] at which a machine was seen.
+    pub survival_at: Vec<Point>,
     /// The moments in which more than one machine was evicted, the largest first, ten at most.
     pub together: Vec<Moment>,
     /// How many of all evictions came in such a moment.
     pub evicted_together: u64,
-    /// Drains for each kind of notice, and deaths of workers.
+    /// Drains for each kind of notice, and deaths of workers. Those that a worker ordered itself are `repair`, of its
+    /// machine, and `restart`.
     pub interruptions: Vec<Kind>,
     /// The jobs that were interrupted or failed most, ten at most.
     pub jobs: Vec<HitJob>,
@@ -56,6 +65,8 @@ pub struct Summary {
     pub failures: Vec<FailureGroup>,
     /// The healing actions, by fault, action and outcome.
     pub healings: Vec<Healed>,
+    /// The entries that can't be taken as they are.
+    pub odd: Odd,
 }
 
 /// The evictions of some of the machines.
@@ -130,7 +141,7 @@ pub struct HitJob {
 pub struct Healed {
     /// The layer.
     pub layer: String,
-    /// The fault.
+    /// The fault, without numbers, ids and quoted text.
     pub fault: String,
     /// The action.
     pub action: String,
@@ -143,8 +154,9 @@ pub struct Healed {
 }
 
 impl Summary {
-    /// The figures of these entries from `since_unix_ms` to `until_unix_ms`. `reports` are those in the roster, by
-    /// which machines that still live are known.
+    /// The figures of these entries from `since_unix_ms` to `until_unix_ms`, which is now. `reports` are those in the
+    /// roster, by which machines that still live are known. Entries of the day after `until_unix_ms` count, because
+    /// clocks differ.
     #[must_use]
     pub fn of(entries: &Entries, reports: &[WorkerReport], since_unix_ms: i64, until_unix_ms: i64) -> Self {
         let window = Window { since: since_unix_ms, until: until_unix_ms };
@@ -157,11 +169,12 @@ impl Summary {
         let failures: Vec<_> =
             entries.failures.iter().filter(|it| window.contains(it.at_unix_ms)).cloned().collect();
         let (together, evicted_together) = together(&evicted);
+        let spells = window.spells(&lives);
         Self {
             since_unix_ms,
             until_unix_ms,
             machines: lives.len() as u64,
-            seen_ms: lives.iter().map(|life| window.seen(life)).sum(),
+            seen_ms: lives.iter().map(|life| window.seen(life)).fold(0, i64::saturating_add),
             evictions: evicted.len() as u64,
             unannounced: evicted
                 .iter()
@@ -172,13 +185,15 @@ impl Summary {
             by_hour: window.hours(&lives),
             lead_ms: Spread::of(leads),
             released_ms: Spread::of(interruptions.iter().filter_map(|it| released(it)).collect()),
-            survival: curve(&window.spells(&lives)),
+            survival: curve(&spells),
+            survival_at: curve_at(&spells, &AGES_HOURS.map(|hours| hours * HOUR_MS)),
             together,
             evicted_together,
-            interruptions: kinds(&interruptions),
+            interruptions: kinds(&interruptions, &entries.healings),
             jobs: hit(&interruptions, &failures),
             failures: group(&failures),
             healings: healed(entries, window),
+            odd: entries.odd(until_unix_ms),
         }
     }
 
@@ -194,7 +209,7 @@ impl Summary {
     /// The work that interruptions cost, and that they did not, in milliseconds.
     #[must_use]
     pub fn work(&self) -> (u64, u64) {
-        let sum = |of: fn(&Kind) -> u64| self.interruptions.iter().map(of).sum();
+        let sum = |of: fn(&Kind) -> u64| self.interruptions.iter().map(of).fold(0, u64::saturating_add);
         (sum(|kind| kind.work_lost_ms), sum(|kind| kind.work_kept_ms))
     }
 }
@@ -208,16 +223,20 @@ struct Window {
 
 impl Window {
     const fn contains(self, at: i64) -> bool {
-        self.since <= at && at <= self.until
+        contains(self.since, self.until, at)
+    }
+
+    const fn end(self) -> i64 {
+        self.until.saturating_add(AHEAD_MAX_MS)
     }
 
     /// The part of the window in which the machine was seen.
     fn part(self, life: &Life) -> (i64, i64) {
-        (life.seen_unix_ms.max(self.since), life.until_unix_ms.min(self.until))
+        (life.seen_unix_ms.max(self.since), life.until_unix_ms.min(self.end()))
     }
 
     fn sees(self, life: &Life) -> bool {
-        life.until_unix_ms >= self.since && life.seen_unix_ms <= self.until
+        life.until_unix_ms >= self.since && life.seen_unix_ms <= self.end()
     }
 
     fn has_eviction(self, life: &Life) -> bool {
@@ -227,7 +246,7 @@ impl Window {
     /// For how long the machine was seen.
     fn seen(self, life: &Life) -> i64 {
         let (from, to) = self.part(life);
-        (to - from).max(0)
+        to.saturating_sub(from).max(0)
     }
 
     fn shares(self, lives: &[&Life], name: fn(&Life) -> &String) -> Vec<Share> {
@@ -237,7 +256,7 @@ impl Window {
             let none = || Share { name: name.clone(), evictions: 0, seen_ms: 0 };
             let share = shares.entry(name).or_insert_with(none);
             share.evictions += u64::from(self.has_eviction(life));
-            share.seen_ms += self.seen(life);
+            share.seen_ms = share.seen_ms.saturating_add(self.seen(life));
         }
         shares.into_values().collect()
     }
@@ -272,7 +291,7 @@ impl Window {
         let spell = |(life, born): (&Life, i64)| {
             let (from, to) = self.part(life);
             let evicted_in = if self.has_eviction(life) { numbers.next() } else { None };
-            Spell { entered_ms: from - born, left_ms: to - born, evicted_in }
+            Spell { entered_ms: from.saturating_sub(born), left_ms: to.saturating_sub(born), evicted_in }
         };
         known.map(spell).collect()
     }
@@ -327,22 +346,40 @@ fn moment(lives: &[&Life]) -> Moment {
     let mut zones: Vec<_> = lives.iter().map(|life| life.machine.zone.clone()).collect();
     zones.sort();
     zones.dedup();
-    Moment { at_unix_ms: first, lasted_ms: last - first, machines: lives.len() as u64, zones }
+    Moment { at_unix_ms: first, lasted_ms: last.saturating_sub(first), machines: lives.len() as u64, zones }
 }
 
-fn kinds(interruptions: &[&Interruption]) -> Vec<Kind> {
+fn kinds(interruptions: &[&Interruption], healings: &[HealingAction]) -> Vec<Kind> {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
     for it in interruptions {
-        let name = it.notice().unwrap_or("died");
+        let name = kind_of(it, healings);
         let (held, work_lost_ms, work_kept_ms) = (0, 0, 0);
         let none = || Kind { kind: name.to_owned(), count: 0, held, work_lost_ms, work_kept_ms };
         let kind = kinds.entry(name).or_insert_with(none);
         kind.count += 1;
-        kind.held += it.held();
-        kind.work_lost_ms += it.work_lost_ms();
-        kind.work_kept_ms += it.work_kept_ms();
+        kind.held = kind.held.saturating_add(it.held());
+        kind.work_lost_ms = kind.work_lost_ms.saturating_add(it.work_lost_ms());
+        kind.work_kept_ms = kind.work_kept_ms.saturating_add(it.work_kept_ms());
     }
     kinds.into_values().collect()
+}
+
+/// The kind of an interruption. A drain that the worker ordered itself is a `Manual` one; the healing action that it
+/// noted says why.
+fn kind_of<'a>(it: &'a Interruption, healings: &[HealingAction]) -> &'a str {
+    let name = it.notice().unwrap_or("died");
+    let by_worker = |action: &&HealingAction| {
+        name == "Manual"
+            && action.worker == it.worker
+            && action.at_unix_ms.abs_diff(it.at_unix_ms) <= CAUSE_MS
+    };
+    // As they are written in entries.
+    let cause = |action: &HealingAction| match action.action.as_str() {
+        "restart" => Some("restart"),
+        "diagnose" | "report_unhealthy" => Some("repair"),
+        _ => None,
+    };
+    healings.iter().filter(by_worker).find_map(cause).unwrap_or(name)
 }
 
 fn hit(interruptions: &[&Interruption], failures: &[super::Failure]) -> Vec<HitJob> {
@@ -362,17 +399,18 @@ fn hit(interruptions: &[&Interruption], failures: &[super::Failure]) -> Vec<HitJ
 }
 
 fn healed(entries: &Entries, window: Window) -> Vec<Healed> {
-    let mut groups: BTreeMap<(&str, &str, &str, &str), Healed> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, String, &str, &str), Healed> = BTreeMap::new();
     for it in entries.healings.iter().filter(|it| window.contains(it.at_unix_ms)) {
+        let fault = normalise(&it.fault);
         let none = || Healed {
             layer: it.layer.clone(),
-            fault: it.fault.clone(),
+            fault: fault.clone(),
             action: it.action.clone(),
             outcome: it.outcome.clone(),
             count: 0,
             last_unix_ms: it.at_unix_ms,
         };
-        let group = groups.entry((&it.layer, &it.fault, &it.action, &it.outcome)).or_insert_with(none);
+        let group = groups.entry((&it.layer, fault.clone(), &it.action, &it.outcome)).or_insert_with(none);
         group.count += 1;
         group.last_unix_ms = group.last_unix_ms.max(it.at_unix_ms);
     }
@@ -383,6 +421,8 @@ fn healed(entries: &Entries, window: Window) -> Vec<Healed> {
 mod tests {
     use super::super::lives::tests::{MINUTE, boot, died, drained, interrupted, seen};
     use super::*;
+    use crate::ids::WorkerId;
+    use crate::ledger::{Boot, Death};
 
     #[test]
     fn a_spread_is_by_the_nearest_rank() {
@@ -431,6 +471,72 @@ mod tests {
         assert_eq!(alive, [(90, 2.0 / 3.0), (92, 1.0 / 3.0)]);
     }
 
+    fn healing(worker: &str, action: &str, fault: &str, at: i64) -> HealingAction {
+        HealingAction {
+            layer: "slot".to_owned(),
+            fault: fault.to_owned(),
+            action: action.to_owned(),
+            outcome: "begun".to_owned(),
+            worker: WorkerId::new(worker),
+            boot: String::new(),
+            vm: String::new(),
+            at_unix_ms: at * MINUTE,
+            found_after_ms: None,
+            took_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_drain_that_a_worker_ordered_itself_is_named_by_its_cause() {
+        let interruptions = ["a", "b", "c", "d"].map(|boot| interrupted(boot, 90, drained("Manual", 0)));
+        let healings = vec![
+            healing("a-90", "mark_stuck", "x", 89),
+            healing("a-90", "restart", "x", 90),
+            healing("b-90", "report_unhealthy", "x", 91),
+            healing("c-90", "restart", "x", 20),
+        ];
+        let entries = Entries { interruptions: interruptions.to_vec(), healings, ..Entries::default() };
+        let it = Summary::of(&entries, &[], 0, 100 * MINUTE);
+        let kinds: Vec<_> = it.interruptions.iter().map(|it| (it.kind.as_str(), it.count)).collect();
+        assert_eq!(kinds, [("Manual", 2), ("repair", 1), ("restart", 1)]);
+    }
+
+    #[test]
+    fn healing_is_grouped_by_fault_without_ids() {
+        let faults = [
+            "01a21889-4730-704f-ba82-fe1c06acf5c5: its thread",
+            "01a21889-474f-70ef-a378-8d02717193be: its thread",
+        ];
+        let healings = faults.map(|fault| healing("w", "mark_stuck", fault, 5)).to_vec();
+        let it = Summary::of(&Entries { healings, ..Entries::default() }, &[], 0, 100 * MINUTE);
+        let groups: Vec<_> = it.healings.iter().map(|it| (it.fault.as_str(), it.count)).collect();
+        assert_eq!(groups, [("#: its thread", 2)]);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_hides_nothing_and_damage_breaks_nothing() {
+        let (mut entries, reports) = fleet();
+        let now = 100 * MINUTE;
+        entries.boots.push(boot("e", 280, 281, "1"));
+        entries.interruptions.push(interrupted("e", 290, drained("Preempt", 30_000)));
+        entries.interruptions.push(interrupted("f", 9_999, died()));
+        entries.unreadable = 2;
+        let it = Summary::of(&entries, &reports, 0, now);
+        assert_eq!((it.evictions, it.odd.ahead, it.odd.too_far_ahead, it.odd.unreadable), (3, 2, 1, 2));
+        assert_eq!(entries.clone().within(0, now).interruptions.len(), 4);
+        let lost =
+            Death { work_lost_ms: u64::MAX, work_kept_ms: u64::MAX, held: u64::MAX, ..Default::default() };
+        for (number, seen) in [(0, i64::MAX), (1, i64::MIN)] {
+            let name = format!("g{number}");
+            let mut damaged = Boot { seen_unix_ms: Some(seen), ..boot(&name, 0, 5, "1") };
+            damaged.machine.booted_unix_ms = Some(i64::MIN);
+            entries.boots.push(damaged);
+            entries.interruptions.push(interrupted(&name, 7 + number, How::Died(lost.clone())));
+        }
+        let it = Summary::of(&entries, &reports, 0, now);
+        assert_eq!(it.work(), (u64::MAX, u64::MAX));
+    }
+
     #[test]
     fn only_what_lies_in_the_time_counts() {
         let (entries, reports) = fleet();
@@ -438,7 +544,7 @@ mod tests {
         assert_eq!((it.machines, it.evictions, it.unannounced), (2, 1, 1));
         assert_eq!(it.seen_ms, 150 * MINUTE);
         assert_eq!(it.interruptions.iter().map(|kind| kind.kind.as_str()).collect::<Vec<_>>(), ["died"]);
-        assert!(Summary::of(&entries, &reports, 900 * MINUTE, 999 * MINUTE).is_empty());
+        assert!(Summary::of(&entries, &reports, 9_000 * MINUTE, 9_999 * MINUTE).is_empty());
         assert!(Summary::of(&Entries::default(), &[], 0, 1).is_empty());
     }
 }

@@ -6,7 +6,8 @@
 //! Machines are taken back together, so that ten evictions of one moment tell hardly more than one. The band is drawn
 //! from the moments of eviction: each weighs at random, by an exponential distribution, with all of its machines; and
 //! so that few moments are not taken for all there are, there may have been one more, as large as the largest, that took
-//! machines of any age. It is the interval of Fay and Feuer (1997) for weighted sums of rare events, applied to the
+//! machines of any age. Before the first eviction that one is all there is: of n machines that live, the band begins at
+//! 0.025^(1/n), as that of Clopper and Pearson does. It is the interval of Fay and Feuer (1997) for weighted sums of rare events, applied to the
 //! cumulative hazard.
 
 use rand::{Rng as _, SeedableRng as _};
@@ -59,13 +60,38 @@ pub fn curve(spells: &[Spell]) -> Vec<Point> {
     let stride = ages.len().div_ceil(POINTS_MAX).max(1);
     // The last one always stays: there the curve ends.
     let ages: Vec<i64> = ages.iter().copied().rev().step_by(stride).rev().collect();
-    points(&deaths, &ages)
+    points(spells, &deaths, &ages)
 }
 
-/// The curve's points at these ages, in their order, which must be rising. Without evictions up to an age, all live.
+/// The curve's points at these ages, which must be rising; without those at which no machine was seen. Without evictions
+/// up to an age, all live, as far as so many machines can tell.
 #[must_use]
 pub fn curve_at(spells: &[Spell], ages_ms: &[i64]) -> Vec<Point> {
-    points(&deaths(spells), ages_ms)
+    let seen = Seen::of(spells);
+    let ages: Vec<i64> = ages_ms.iter().copied().filter(|age| seen.at(*age) > 0).collect();
+    points(spells, &deaths(spells), &ages)
+}
+
+/// The ages at which machines were first seen, and last seen, each in order.
+struct Seen {
+    entered: Vec<i64>,
+    left: Vec<i64>,
+}
+
+impl Seen {
+    fn of(spells: &[Spell]) -> Self {
+        let sorted = |age: fn(&Spell) -> i64| {
+            let mut ages: Vec<_> = spells.iter().filter(|it| it.left_ms > it.entered_ms).map(age).collect();
+            ages.sort_unstable();
+            ages
+        };
+        Self { entered: sorted(|spell| spell.entered_ms), left: sorted(|spell| spell.left_ms) }
+    }
+
+    /// How many machines were seen at this age. One that was last seen then was; one that was first seen then was not.
+    fn at(&self, age_ms: i64) -> usize {
+        self.entered.partition_point(|at| *at < age_ms) - self.left.partition_point(|at| *at < age_ms)
+    }
 }
 
 /// An eviction, with how many machines of its age there were.
@@ -79,30 +105,23 @@ struct Eviction {
     at_risk: f64,
 }
 
-/// The evictions by age. A machine that was last seen at the age at which another was evicted was seen to live until
-/// then; one that was first seen then was not.
+/// The evictions by age.
 #[expect(clippy::cast_precision_loss, reason = "machines are fewer than 2^52")]
 fn deaths(spells: &[Spell]) -> Vec<Eviction> {
-    let spells: Vec<_> = spells.iter().filter(|it| it.left_ms > it.entered_ms).collect();
-    let sorted = |age: fn(&Spell) -> i64| {
-        let mut ages: Vec<_> = spells.iter().map(|spell| age(spell)).collect();
-        ages.sort_unstable();
-        ages
-    };
-    let (entered, left) = (sorted(|spell| spell.entered_ms), sorted(|spell| spell.left_ms));
-    let mut evicted: Vec<_> =
-        spells.iter().filter_map(|spell| Some((spell.left_ms, spell.evicted_in?))).collect();
+    let seen = Seen::of(spells);
+    let spells = spells.iter().filter(|it| it.left_ms > it.entered_ms);
+    let mut evicted: Vec<_> = spells.filter_map(|spell| Some((spell.left_ms, spell.evicted_in?))).collect();
     evicted.sort_unstable();
     let eviction = |&(age_ms, moment): &(i64, usize)| {
         let here = evicted.partition_point(|it| it.0 <= age_ms) - evicted.partition_point(|it| it.0 < age_ms);
-        let at_risk = entered.partition_point(|at| *at < age_ms) - left.partition_point(|at| *at < age_ms);
-        Eviction { age_ms, moment, evicted: here as f64, at_risk: at_risk as f64 }
+        Eviction { age_ms, moment, evicted: here as f64, at_risk: seen.at(age_ms) as f64 }
     };
     evicted.iter().map(eviction).collect()
 }
 
-fn points(deaths: &[Eviction], ages: &[i64]) -> Vec<Point> {
-    let (alive, drawn) = (alive(deaths, ages), drawn(deaths, ages));
+fn points(spells: &[Spell], deaths: &[Eviction], ages: &[i64]) -> Vec<Point> {
+    let one_more = one_more(&Seen::of(spells), deaths, ages);
+    let (alive, drawn) = (alive(deaths, ages), drawn(deaths, ages, &one_more));
     let mut points = Vec::with_capacity(ages.len());
     for ((&age_ms, alive), Drawn { mut least, mut most }) in ages.iter().zip(alive).zip(drawn) {
         least.sort_by(f64::total_cmp);
@@ -135,21 +154,20 @@ fn alive(deaths: &[Eviction], ages: &[i64]) -> Vec<f64> {
     ages.iter().map(at).collect()
 }
 
-/// Draws the cumulative hazard up to each age.
-fn drawn(deaths: &[Eviction], ages: &[i64]) -> Vec<Drawn> {
+/// Draws the cumulative hazard up to each age, with what one more moment might add there.
+fn drawn(deaths: &[Eviction], ages: &[i64], one_more: &[f64]) -> Vec<Drawn> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut exponential = || {
         let uniform: f64 = random.random();
         -(1.0 - uniform).ln()
     };
-    let one_more = one_more(deaths, ages);
     let moments = deaths.iter().map(|death| death.moment + 1).max().unwrap_or(0);
     let mut drawn = vec![Drawn::default(); ages.len()];
     for _ in 0..DRAWS {
         let weights: Vec<f64> = (0..moments).map(|_| exponential()).collect();
         let weight = exponential();
         let (mut hazard, mut deaths) = (0.0, deaths.iter().peekable());
-        for ((age, one_more), Drawn { least, most }) in ages.iter().zip(&one_more).zip(&mut drawn) {
+        for ((age, one_more), Drawn { least, most }) in ages.iter().zip(one_more).zip(&mut drawn) {
             while let Some(death) = deaths.next_if(|death| death.age_ms <= *age) {
                 hazard += weights[death.moment] / death.at_risk;
             }
@@ -161,20 +179,21 @@ fn drawn(deaths: &[Eviction], ages: &[i64]) -> Vec<Drawn> {
 }
 
 /// How much another moment might add to the hazard up to each age: one that takes as many machines as the largest
-/// did, all of them at the age up to there at which they are fewest.
+/// did, or one before there was any, all of them at the age up to there at which they are fewest: at an eviction, or
+/// there.
 #[expect(clippy::cast_precision_loss, reason = "machines are fewer than 2^52")]
-fn one_more(deaths: &[Eviction], ages: &[i64]) -> Vec<f64> {
+fn one_more(seen: &Seen, deaths: &[Eviction], ages: &[i64]) -> Vec<f64> {
     let mut sizes = vec![0_usize; deaths.iter().map(|death| death.moment + 1).max().unwrap_or(0)];
     for death in deaths {
         sizes[death.moment] += 1;
     }
-    let size = sizes.into_iter().max().unwrap_or(0) as f64;
+    let size = sizes.into_iter().max().unwrap_or(1) as f64;
     let (mut fewest, mut deaths) = (f64::INFINITY, deaths.iter().peekable());
     let at = |age: &i64| {
         while let Some(death) = deaths.next_if(|death| death.age_ms <= *age) {
             fewest = fewest.min(death.at_risk);
         }
-        (size / fewest).min(1.0)
+        (size / fewest.min(seen.at(*age) as f64)).min(1.0)
     };
     ages.iter().map(at).collect()
 }
@@ -220,8 +239,17 @@ mod tests {
     fn nothing_that_ended_and_spells_of_no_length_have_no_curve() {
         assert_eq!(alive(&[]), []);
         assert_eq!(alive(&[spell(0, 9, None), spell(4, 4, Some(0)), spell(5, 2, Some(1))]), []);
-        let point = curve_at(&[spell(0, 9, None)], &[3])[0];
-        assert_eq!((point.alive, point.low, point.high), (1.0, 1.0, 1.0));
+    }
+
+    /// The bounds of Clopper and Pearson for no eviction among n machines: 0.025^(1/n).
+    #[test]
+    fn machines_that_all_live_tell_as_much_as_they_are_many() {
+        for (machines, low) in [(1, 0.025), (12, 0.735), (400, 0.991)] {
+            let living: Vec<_> = (0..machines).map(|_| spell(2, 9, None)).collect();
+            let [point] = curve_at(&living, &[1, 3, 10])[..] else { panic!("seen at one of these ages") };
+            assert_eq!((point.age_ms, point.alive, point.high), (3, 1.0, 1.0));
+            assert!((point.low - low).abs() < 0.03, "{machines}: {point:?}");
+        }
     }
 
     /// Ten of twenty at one moment: the hazard is 1/2. A hand finds 0.5 × 0.0253 and 0.5 × 5.572, the 2.5 % point of
@@ -262,6 +290,32 @@ mod tests {
             for ((point, age), held) in curve_at(&spells, &ages).iter().zip([1.0, 6.0, 12.0]).zip(&mut held) {
                 let truth = (-rate * age * HOUR).exp();
                 *held += u32::from((point.low..=point.high).contains(&truth));
+            }
+        }
+        assert!(held.iter().all(|held| *held >= 180), "of 200: {held:?}");
+    }
+
+    /// Twelve machines that end alone, after twenty hours in the mean, each watched for one to five days.
+    #[test]
+    fn the_band_holds_the_true_curve_in_nine_of_ten_small_fleets() {
+        const HOUR: f64 = 3_600_000.0;
+        let hours = [1.0, 3.0, 6.0, 12.0];
+        let ages = hours.map(|hours| hours * HOUR);
+        let mut held = [0; 4];
+        for seed in 0..200 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let machine = |number: usize| {
+                let (watched, uniform): (f64, f64) = (24.0 + 96.0 * random.random::<f64>(), random.random());
+                let life = -(1.0 - uniform).ln() * 20.0;
+                #[expect(clippy::cast_possible_truncation, reason = "days in milliseconds")]
+                spell(0, (life.min(watched) * HOUR) as i64, (life < watched).then_some(number))
+            };
+            let spells: Vec<_> = (0..12).map(machine).collect();
+            #[expect(clippy::cast_possible_truncation, reason = "hours in milliseconds")]
+            let points = curve_at(&spells, &ages.map(|age| age as i64));
+            assert_eq!(points.len(), 4, "seed {seed}");
+            for ((point, hours), held) in points.iter().zip(hours).zip(&mut held) {
+                *held += u32::from((point.low..=point.high).contains(&(-hours / 20.0_f64).exp()));
             }
         }
         assert!(held.iter().all(|held| *held >= 180), "of 200: {held:?}");

@@ -240,8 +240,11 @@ impl Cleaner {
         let old = entries.into_iter().filter(|entry| is_old(entry.modified_unix_ms, now, keep));
         let removed = each(old, |ListedRecord { job: entry, .. }| async move {
             if !self.dry_run {
-                // An entry is never written again, so it is as old as listed.
                 let Some(stored) = self.store.records.load(&entry).await? else { return Ok(Sum::default()) };
+                // That of a boot is renewed while the machine lives, and may have been since the list.
+                if !is_old(stored.modified_unix_ms, now, keep) {
+                    return Ok(Sum::default());
+                }
                 match self.store.records.remove(&entry, &stored.version, &[]).await {
                     Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Sum::default()),
                     removed => removed?,

@@ -3,7 +3,7 @@
 //!
 //! Nothing waits for it. An entry that can't be written in time is logged, counted and lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,14 @@ const LOOKS_MAX: u32 = 5;
 /// How long ago a worker may have died whose last report is read. Rosters keep a report for a day.
 const REPORTS_MAX_AGE: Duration = Duration::from_hours(24);
 
+/// How often it is written that the machine lives: often enough to know of a machine that vanishes without a trace, once
+/// its last report has gone, to an hour for how long it was seen.
+const RENEW_EVERY: Duration = Duration::from_hours(1);
+
+/// The first such time after the start. Each next one is as long after as the worker has run, so that of a short life
+/// half is known at least.
+const RENEW_FIRST: Duration = Duration::from_mins(1);
+
 /// Writes the entries.
 pub(super) struct Bookkeeper {
     shared: Arc<Shared>,
@@ -48,9 +56,20 @@ pub(super) struct Bookkeeper {
     notes: Notes,
     /// Until it is known what the machine is.
     describing: Option<Describing>,
+    renewal: Renewal,
     work: JoinSet<Vec<(Option<WorkerId>, Suspicion)>>,
     /// The workers of which a delivery vanished; `None` for those that no record names.
     suspects: BTreeMap<Option<WorkerId>, Suspicion>,
+}
+
+/// When it is to be written next that the machine lives.
+struct Renewal {
+    at: Instant,
+    every: Duration,
+    /// When the worker started.
+    since_unix_ms: i64,
+    /// When it last went back to work after a drain. Written each time, for the case that a write failed.
+    worked_on_unix_ms: Option<i64>,
 }
 
 /// A worker may have died.
@@ -66,12 +85,26 @@ impl Bookkeeper {
     pub(super) fn new(shared: Arc<Shared>, queue: &str, notes: Notes, machine: Describing) -> Self {
         let ledger = Ledger::new(Arc::clone(&shared.store.records));
         let (work, suspects) = (JoinSet::new(), BTreeMap::new());
-        Self { shared, ledger, queue: queue.to_owned(), notes, describing: Some(machine), work, suspects }
+        let renewal = Renewal {
+            at: Instant::now() + RENEW_FIRST,
+            every: RENEW_FIRST,
+            since_unix_ms: unix_millis(),
+            worked_on_unix_ms: None,
+        };
+        Self {
+            shared,
+            ledger,
+            queue: queue.to_owned(),
+            notes,
+            describing: Some(machine),
+            renewal,
+            work,
+            suspects,
+        }
     }
 
     /// Writes until the worker ends.
     pub(super) async fn run(mut self) {
-        let since_unix_ms = unix_millis();
         loop {
             let look_at = self.suspects.values().map(|suspicion| suspicion.look_at).min();
             let far = Instant::now() + Duration::from_hours(1);
@@ -80,12 +113,20 @@ impl Bookkeeper {
                 Some(done) = self.work.join_next() => self.suspects.extend(done.unwrap_or_default()),
                 machine = described(self.describing.as_mut()) => {
                     self.describing = None;
-                    self.booted(machine, since_unix_ms);
+                    self.booted(machine);
+                }
+                () = sleep_until(self.renewal.at), if self.describing.is_none() => {
+                    self.renew();
+                    self.renewal.next();
                 }
                 () = sleep_until(look_at.unwrap_or(far)), if look_at.is_some() => self.look(),
                 note = self.notes.next(), if self.work.len() < AT_ONCE => match note {
                     Some(Note::Entry(entry)) => self.write(*entry),
                     Some(Note::Vanished(vanished)) => self.suspect(vanished),
+                    Some(Note::WorkedOn(at_unix_ms)) => {
+                        self.renewal.worked_on_unix_ms = Some(at_unix_ms);
+                        self.renew();
+                    }
                     Some(Note::Flush(done)) => {
                         while self.work.join_next().await.is_some() {}
                         // Whoever asked may have given up.
@@ -97,10 +138,31 @@ impl Bookkeeper {
         }
     }
 
-    fn booted(&mut self, machine: Machine, at_unix_ms: i64) {
-        self.shared.books.describe(machine.clone());
-        let (boot, worker) = (self.shared.life().to_owned(), self.shared.worker.clone());
-        self.write(Entry::Boot(Boot { boot, worker, at_unix_ms, machine }));
+    fn booted(&mut self, machine: Machine) {
+        self.shared.books.describe(machine);
+        self.write(Entry::Boot(self.boot()));
+    }
+
+    /// This machine's boot, as far as this worker saw it.
+    fn boot(&self) -> Boot {
+        Boot {
+            boot: self.shared.life().to_owned(),
+            worker: self.shared.worker.clone(),
+            at_unix_ms: self.renewal.since_unix_ms,
+            machine: self.shared.books.machine(),
+            seen_unix_ms: None,
+            worked_on_unix_ms: self.renewal.worked_on_unix_ms,
+        }
+    }
+
+    /// Writes that the machine lives, and when the worker went back to work.
+    fn renew(&mut self) {
+        let boot = Boot { seen_unix_ms: Some(unix_millis()), ..self.boot() };
+        let (shared, ledger, every) = (Arc::clone(&self.shared), self.ledger.clone(), self.renewal.every / 2);
+        self.work.spawn(in_process(async move {
+            shared.books.renew(&ledger, boot, every, TRY).await;
+            Vec::new()
+        }));
     }
 
     fn write(&mut self, entry: Entry) {
@@ -144,6 +206,13 @@ impl Bookkeeper {
     }
 }
 
+impl Renewal {
+    fn next(&mut self) {
+        self.at = Instant::now() + self.every;
+        self.every = (self.every * 2).min(RENEW_EVERY);
+    }
+}
+
 async fn described(describing: Option<&mut Describing>) -> Machine {
     match describing {
         Some(describing) => describing.done().await,
@@ -175,8 +244,9 @@ impl Inquest<'_> {
         let mut reports = roster.reports(REPORTS_MAX_AGE).await?;
         reports.extend(roster.departed(REPORTS_MAX_AGE).await?);
         for (worker, Suspicion { wrote_unix_ms, .. }) in suspects {
-            let dead = match worker {
-                Some(worker) => vec![worker],
+            let dead: Vec<_> = match worker {
+                // A record names the last worker of a crash loop only.
+                Some(worker) => std::iter::once(worker).chain(loop_of(worker, &reports)).collect(),
                 // No record names it: every silent worker of this queue that held something.
                 None => reports
                     .iter()
@@ -185,7 +255,8 @@ impl Inquest<'_> {
                     .collect(),
             };
             for worker in dead.into_iter().filter(|worker| !is_alive(worker)) {
-                self.find(worker, *wrote_unix_ms, &reports).await?;
+                let wrote = wrote_unix_ms.filter(|_| suspects.contains_key(&Some(worker.clone())));
+                self.find(worker, wrote, &reports).await?;
             }
         }
         Ok(())
@@ -195,12 +266,14 @@ impl Inquest<'_> {
     async fn find(&self, worker: &WorkerId, wrote: Option<i64>, reports: &[WorkerReport]) -> Result<()> {
         let report = reports.iter().find(|report| report.worker == *worker);
         let ends = self.ledger.interruptions_of(worker).await?;
-        if ends.iter().any(|end| matches!(end.how, How::Died(_))) || has_drained(&ends, wrote, report) {
+        if has_died(&ends, wrote, report) || has_drained(&ends, wrote, report) {
             return Ok(());
         }
         let death = self.entry(worker, wrote, report, reports);
         tracing::info!(%worker, vm = death.machine.vm, held = death.held(), "found that a worker has died");
-        self.shared.books.write(self.ledger, Entry::Interruption(Box::new(death)), 0, TRY).await;
+        // All finders see the same last report.
+        let number = report.map_or(0, |report| u64::try_from(report.at_unix_ms).unwrap_or(0));
+        self.shared.books.write(self.ledger, Entry::Interruption(Box::new(death)), number, TRY).await;
         Ok(())
     }
 
@@ -224,7 +297,7 @@ impl Inquest<'_> {
         let in_flight = report.map_or(&[][..], |report| &report.in_flight);
         let work = in_flight.iter().map(|job| work_of(job, at_unix_ms));
         let (work_lost_ms, work_kept_ms) =
-            work.fold((0, 0), |(lost, kept), (more_lost, more_kept)| (lost + more_lost, kept + more_kept));
+            work.fold((0_u64, 0_u64), |sum, job| (sum.0.saturating_add(job.0), sum.1.saturating_add(job.1)));
         let held = in_flight.len() as u64;
         let vm = report.map(|report| report.vm.clone()).unwrap_or_default();
         Interruption {
@@ -243,6 +316,26 @@ impl Inquest<'_> {
 fn work_of(job: &InFlight, at_unix_ms: i64) -> (u64, u64) {
     let ran = job.began_unix_ms.map_or(0, |began| at_unix_ms.saturating_sub(began));
     (u64::try_from(ran).unwrap_or(0).saturating_sub(job.kept_ms), job.kept_ms)
+}
+
+/// The other workers that held something on the machine of this one, or held a job that it held: in a crash loop, one
+/// dies after the other before it can enter the death of the one before.
+fn loop_of<'a>(worker: &WorkerId, reports: &'a [WorkerReport]) -> Vec<&'a WorkerId> {
+    let Some(dead) = reports.iter().find(|report| report.worker == *worker) else { return Vec::new() };
+    let jobs: BTreeSet<_> = dead.in_flight.iter().map(|held| &held.job).collect();
+    let is_of_loop = |other: &&WorkerReport| {
+        let is_there = !other.boot.is_empty() && other.boot == dead.boot && !other.in_flight.is_empty();
+        other.worker != *worker && (is_there || other.in_flight.iter().any(|held| jobs.contains(&held.job)))
+    };
+    reports.iter().filter(is_of_loop).map(|other| &other.worker).collect()
+}
+
+/// Whether this death is entered already: the worker has shown no later sign of life than an entry knew. One that was
+/// frozen may have been taken for dead before.
+fn has_died(ends: &[Interruption], wrote: Option<i64>, report: Option<&WorkerReport>) -> bool {
+    let seen = report.map(|report| report.at_unix_ms).max(wrote);
+    let knew = ends.iter().filter(|end| matches!(end.how, How::Died(_))).map(|end| end.at_unix_ms).max();
+    knew.is_some_and(|knew| seen.is_none_or(|seen| seen <= knew))
 }
 
 /// Whether the worker's last sign of life is of before the end of a drain of its own: what it held was abandoned
@@ -288,6 +381,40 @@ mod tests {
             assert_eq!(has_drained(&ends, wrote, Some(&seen(stage, at))), has, "{stage} {at} {wrote:?}");
         }
         assert!(has_drained(&ends, None, None) && !has_drained(&[], None, None));
+    }
+
+    #[test]
+    fn a_worker_that_lived_after_it_was_taken_for_dead_dies_again() {
+        let died = Interruption { how: How::Died(Death::default()), ..drained(1_000, 0) };
+        for (at, wrote, has) in [(1_000, None, true), (1_001, None, false), (900, Some(1_001), false)] {
+            assert_eq!(
+                has_died(std::slice::from_ref(&died), wrote, Some(&seen("start", at))),
+                has,
+                "{at} {wrote:?}"
+            );
+        }
+        assert!(has_died(&[died], None, None) && !has_died(&[drained(1_000, 0)], None, None));
+    }
+
+    #[test]
+    fn a_crash_loop_is_of_one_machine_or_of_one_job() {
+        let poison = InFlight::for_tests();
+        let of = |worker: &str, boot: &str, in_flight: Vec<InFlight>| WorkerReport {
+            boot: boot.to_owned(),
+            in_flight,
+            ..WorkerReport::new(WorkerId::new(worker))
+        };
+        let reports = [
+            of("last", "a", vec![poison.clone()]),
+            of("before", "a", vec![InFlight::for_tests()]),
+            of("idle", "a", vec![]),
+            of("first", "b", vec![poison]),
+            of("another", "b", vec![InFlight::for_tests()]),
+        ];
+        let found: Vec<_> =
+            loop_of(&WorkerId::new("last"), &reports).into_iter().map(WorkerId::as_str).collect();
+        assert_eq!(found, ["before", "first"]);
+        assert!(loop_of(&WorkerId::new("gone"), &reports).is_empty());
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::clock::unix_millis;
+use crate::error;
 use crate::healing::HealingAction;
 use crate::ids::WorkerId;
-use crate::ledger::{self, Entry, Failure, Ledger, Machine};
+use crate::ledger::{self, Boot, Entry, Failure, Ledger, Machine};
 use crate::record::Vanished;
 use crate::telemetry::{ByResult, Telemetry};
 
@@ -33,6 +35,8 @@ pub(super) struct Books {
 pub(super) enum Note {
     Entry(Box<Entry>),
     Vanished(Vanished),
+    /// The worker has gone back to work after a drain, at this time in milliseconds since the Unix epoch.
+    WorkedOn(i64),
     /// Write all that came before, then answer.
     Flush(oneshot::Sender<()>),
 }
@@ -102,6 +106,11 @@ impl Books {
         self.hand_in(Note::Vanished(vanished));
     }
 
+    /// Has it written down that the worker goes back to work after a drain.
+    pub(super) fn worked_on(&self) {
+        self.hand_in(Note::WorkedOn(unix_millis()));
+    }
+
     /// Waits until all that was handed in is written or given up, for at most `within`.
     pub(super) async fn flush(&self, within: Duration) {
         let (done, all_done) = oneshot::channel();
@@ -122,9 +131,19 @@ impl Books {
         }
     }
 
-    /// Writes an entry within this time; a drain's as the `drain`-th of its worker. Logs and counts a failure.
-    pub(super) async fn write(&self, ledger: &Ledger, entry: Entry, drain: u32, within: Duration) -> bool {
-        let result = match timeout(within, ledger.write_drain(entry, drain)).await {
+    /// Writes an entry within this time; one of an interruption under this number. Logs and counts a failure.
+    pub(super) async fn write(&self, ledger: &Ledger, entry: Entry, number: u64, within: Duration) {
+        self.wrote(timeout(within, ledger.write_numbered(entry, number)).await, within);
+    }
+
+    /// Writes within this time that the machine of this boot is alive, unless another worker did within `every`.
+    pub(super) async fn renew(&self, ledger: &Ledger, boot: Boot, every: Duration, within: Duration) {
+        self.wrote(timeout(within, ledger.renew(boot, every)).await, within);
+    }
+
+    /// Counts a write, and logs a failure.
+    fn wrote(&self, wrote: Result<error::Result<bool>, Elapsed>, within: Duration) {
+        let result = match wrote {
             Ok(Ok(_)) => "ok",
             Ok(Err(error)) => {
                 tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
@@ -136,7 +155,6 @@ impl Books {
             }
         };
         self.count(result);
-        result == "ok"
     }
 
     pub(super) fn count(&self, result: &'static str) {

@@ -275,6 +275,9 @@ impl Dispatcher {
         if before != after {
             tracing::info!(from = before.as_str(), to = after.as_str(), "stage changed");
             self.reporter.enter(after);
+            if before == Stage::Shutdown && after != Stage::Stopped {
+                self.shared.books.worked_on();
+            }
         }
         match action {
             Action::Wait | Action::Exit => {}
@@ -368,7 +371,9 @@ impl Dispatcher {
     }
 
     async fn end(mut self) -> Stopped {
-        if !self.gave_up {
+        if self.gave_up {
+            self.reporter.end_hurriedly().await;
+        } else {
             tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LAST_ENTRIES));
             for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
                 slots.end().await;

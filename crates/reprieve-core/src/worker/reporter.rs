@@ -42,6 +42,9 @@ const TRY: Duration = Duration::from_secs(5);
 /// The same when the process is about to end.
 const LAST_TRY: Duration = Duration::from_secs(1);
 
+/// The same when a second stop was requested, and whoever did that waits for nothing else.
+const HURRIED_TRY: Duration = Duration::from_millis(750);
+
 /// The state that a worker reports.
 #[derive(Debug)]
 pub(super) struct Showing<'a> {
@@ -70,7 +73,7 @@ pub(super) struct Reporter {
     /// Drain reports that are being stored.
     storing: JoinSet<()>,
     /// How many drains there were.
-    drains: u32,
+    drains: u64,
 }
 
 impl Reporter {
@@ -237,6 +240,15 @@ impl Reporter {
                 }
             }
         }));
+    }
+
+    /// Waits for a moment until the last drain is written down: without its entry, whoever finds the jobs that this worker
+    /// leaves takes its end for a death.
+    pub(super) async fn end_hurriedly(&mut self) {
+        let kept = async { while self.storing.join_next().await.is_some() {} };
+        if timeout(HURRIED_TRY, kept).await.is_err() {
+            tracing::warn!("timed out writing down a drain; it is in the log only");
+        }
     }
 
     /// Removes the worker from the roster: it ended normally.

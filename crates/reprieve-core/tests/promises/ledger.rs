@@ -1,6 +1,8 @@
 //! What happened is in the ledger once, whoever saw it, and writing it costs no job anything.
 
-use reprieve_core::ledger::{Death, Entries, How, Interruption, Ledger, Machine};
+use reprieve_core::clock::unix_millis;
+use reprieve_core::interruption::Stage;
+use reprieve_core::ledger::{Death, Entries, How, Interruption, Ledger, Machine, lives};
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{Ending, Store};
 use reprieve_core::telemetry::ByResult;
@@ -76,6 +78,121 @@ async fn ten_workers_of_a_machine_write_one_boot() {
     assert_eq!(found, [("one", "2"), ("two", "2")]);
     assert!(workers.iter().any(|worker| *worker.monitor.worker() == boots[0].worker));
     assert_eq!(*other.monitor.worker(), boots[1].worker);
+}
+
+/// The life of the only machine in the ledger, by the ledger alone: since when, for how many seconds, and whether it
+/// was evicted.
+async fn only_life(store: &Store) -> (i64, bool) {
+    let lives = lives(&ledger(store).await, &[]);
+    assert_eq!(lives.len(), 1, "{lives:?}");
+    ((lives[0].until_unix_ms - lives[0].seen_unix_ms) / 1_000, lives[0].evicted.is_some())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_vanishes_idle_was_seen_when_the_roster_has_forgotten_it() {
+    on_one_clock();
+    for (ran, known) in [(55, 0..1), (130, 120..130), (1_000, 960..1_000), (36_000, 31_800..36_000)] {
+        let (store, job) = (memory::store(), Steps::default());
+        // Two workers of the machine renew one entry.
+        let workers = [(); 2].map(|()| start_built(on_boot(&store, &job, settings(), "one")));
+        sleep(secs(ran)).await;
+        for worker in workers {
+            worker.kill().await;
+        }
+        let (seen, evicted) = only_life(&store).await;
+        assert!(known.contains(&seen) && !evicted, "{seen} of {ran} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_taken_for_dead_and_goes_on_can_die() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1_000, 1_000); 2]).await;
+    let worker = start_built(on_boot(&store, &job, wide(), "one"));
+    sleep(secs(13)).await;
+    let other = start_built(on_boot(&store, &job, wide(), "two"));
+    worker.gate.freeze();
+    sleep(secs(90)).await;
+    assert_eq!(interruptions(&store).await.len(), 1, "it is taken for dead");
+    worker.gate.thaw();
+    other.stop().await;
+    let ends = async || ends_of(&store, "one").await;
+    within(secs(60), "a sign of life", async || worker.monitor.stage() == Stage::Start).await;
+    sleep(secs(400)).await;
+    assert_eq!(ends().await, (1, false), "the renewed entry of its boot overrules the death");
+    worker.kill().await;
+    let killed = unix_millis();
+    let other = start_built(on_boot(&store, &job, wide(), "three"));
+    within(secs(900), "the second death", async || ends().await.0 == 2).await;
+    assert!(ends().await.1);
+    let lives = lives(&ledger(&store).await, &[]);
+    let until = lives.iter().find(|life| life.boot == "one").unwrap().until_unix_ms;
+    assert!((killed - 20_000..=killed).contains(&until), "{} ms before it", killed - until);
+    other.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hurried_end_enters_its_drain_and_no_finder_a_death() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(60, 1_000).habit(Habit::StuckAt(5))]).await;
+    let worker = start_built(on_boot(&store, &job, wide(), "one"));
+    sleep(secs(10)).await;
+    faults.every_call(Op::Ledger, Fault::Delay(ms(300)));
+    worker.stopper.stop();
+    sleep(ms(200)).await;
+    assert_eq!(worker.stop().await.abandoned, 1);
+    let notices = async || {
+        let found = interruptions(&inner).await;
+        found.iter().map(|it| it.notice().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let drained = [Some("Signal".to_owned())];
+    assert_eq!(notices().await, drained);
+    let other = start_built(on_boot(&inner, &Steps::default(), wide(), "two"));
+    sleep(secs(120)).await;
+    assert_eq!(notices().await, drained);
+    other.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_death_of_a_crash_loop_is_entered() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1_000, 1_000)]).await;
+    for boot in ["one", "one", "two"] {
+        let worker = start_built(on_boot(&store, &job, wide(), boot));
+        let holds = async || {
+            let reports = store.roster.reports(secs(15)).await.unwrap();
+            reports.iter().any(|it| it.worker == *worker.monitor.worker() && !it.in_flight.is_empty())
+        };
+        // It has no time to enter the death of the one before.
+        within(secs(120), "it holds the job", holds).await;
+        worker.kill().await;
+    }
+    let last = start_built(on_boot(&store, &job, wide(), "three"));
+    within(secs(300), "the deaths", async || interruptions(&store).await.len() == 3).await;
+    last.kill().await;
+}
+
+/// How many deaths of a boot's workers the ledger has, and whether it was evicted, by the ledger alone.
+async fn ends_of(store: &Store, boot: &str) -> (usize, bool) {
+    let entries = ledger(store).await;
+    let ends = entries.interruptions.iter().filter(|it| it.boot == boot && it.notice().is_none()).count();
+    let is_evicted = lives(&entries, &[]).iter().any(|life| life.boot == boot && life.evicted.is_some());
+    (ends, is_evicted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_notice_is_no_eviction_when_the_roster_has_forgotten_the_machine() {
+    let (store, job) = (memory::store(), Steps::default());
+    let worker = start_built_with(on_boot(&store, &job, settings(), "one"), ManualNotices::answered());
+    worker.started().await;
+    worker.evict(secs(30)).await;
+    within(secs(5), "the entry", async || !interruptions(&store).await.is_empty()).await;
+    assert!(only_life(&store).await.1, "no one knows better");
+    worker.notices.over(&NoticeId::new("evicted"), Ending::Withdrawn);
+    worker.started().await;
+    within(secs(5), "the renewal", async || !only_life(&store).await.1).await;
+    worker.kill().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,10 +296,11 @@ async fn each_failed_delivery_has_an_entry_and_a_successful_job_has_none() {
         [("never", true)]
     );
     assert_eq!(of(2).len(), 1);
+    // The entry of the boot is renewed after the worker has run for one, two, four, … minutes.
+    sleep(secs(3_600)).await;
     let before = faults.calls(Op::Ledger);
     enqueue(&inner, &vec![Plan::new(2, 10); 500]).await;
-    emptied(&inner, secs(3_600)).await;
-    sleep(secs(60)).await;
+    emptied(&inner, secs(600)).await;
     assert_eq!(faults.calls(Op::Ledger), before, "500 jobs that were done");
     worker.stop().await;
     assert_eq!(faults.calls(Op::Ledger), before + 1, "the drain");
@@ -227,6 +345,13 @@ async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     assert_eq!(clean(&store, Keep { ledger: None, ..keep }, false).await.ledger, 0);
     assert_eq!((clean(&store, keep, true).await.ledger, clean(&store, keep, false).await.ledger), (2, 2));
     assert_eq!(ledger(&store).await, Entries::default());
+    let lives = start_built(on_boot(&store, &job, settings(), "two"));
+    lives.started().await;
+    tokio::time::advance(days(20)).await;
+    sleep(secs(20)).await;
+    assert_eq!(clean(&store, keep, false).await.ledger, 0, "its machine lives");
+    assert_eq!(ledger(&store).await.boots.len(), 1);
+    lives.kill().await;
     let of_job = format!("reprieve-ledger.end.{}.died", WorkerId::unique());
     let job = reprieve_core::NewJob::of::<Steps>(&Plan::new(1, 1)).unwrap();
     let job = job.with_id(reprieve_core::JobId::parse(of_job).unwrap());

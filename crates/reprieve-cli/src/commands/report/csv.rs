@@ -122,6 +122,8 @@ mod tests {
                 worker: worker(),
                 at_unix_ms: 100,
                 machine: machine.clone(),
+                seen_unix_ms: None,
+                worked_on_unix_ms: None,
             }],
             interruptions: vec![Interruption {
                 worker: worker(),
@@ -141,7 +143,7 @@ mod tests {
                 worker: worker(),
                 at_unix_ms: 500,
             }],
-            healings: Vec::new(),
+            ..Entries::default()
         };
         let table = table(&entries);
         let lines: Vec<_> = table.split("\r\n").collect();

@@ -5,8 +5,8 @@ use reprieve_core::ledger::{Share, Spread, Summary};
 use reprieve_demo::page::document;
 
 use super::page::an_hour;
-use super::{EMPTY, known, percent, rate, seen, span, survival, time};
-use crate::format::count;
+use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, percent, rate, seen, span, survival, time};
+use crate::format::{count, plain};
 
 /// What the page has besides the frame's styles.
 const STYLE: &str = include_str!("style.css");
@@ -51,6 +51,7 @@ fn header(summary: &Summary) -> Markup {
                     "Machines were seen for " (seen(summary.seen_ms)) " in all."
                 }
             }
+            @if let Some(odd) = odd(summary.odd) { p { (odd) } }
         }
     }
 }
@@ -113,11 +114,8 @@ fn curve(summary: &Summary) -> Markup {
                 table {
                     thead { tr { th { "Age" } th { "Live longer" } th { "Band of 95 %" } } }
                     tbody {
-                        @for (age, [low, alive, high]) in rows {
-                            tr {
-                                td.number { (age) } td.number { (percent(alive)) }
-                                td.number { (percent(low)) " to " (percent(high)) }
-                            }
+                        @for row in rows {
+                            tr { @for cell in row { td.number { (cell) } } }
                         }
                     }
                 }
@@ -126,14 +124,15 @@ fn curve(summary: &Summary) -> Markup {
     }
 }
 
-/// The curve and its band as steps, from an age of zero to the last eviction.
+/// The curve and its band as steps, from an age of zero to the last eviction. What is not known before the first one is
+/// drawn as wide as there.
 #[expect(clippy::cast_precision_loss, reason = "ages on a screen")]
 fn drawing(summary: &Summary) -> Markup {
     let last = summary.survival.last().map_or(1, |point| point.age_ms.max(1)) as f64;
     let x = |age_ms: i64| age_ms as f64 / last * WIDTH;
     let y = |share: f64| (1.0 - share) * HEIGHT;
-    let steps = |of: fn(&reprieve_core::ledger::Point) -> f64| {
-        let (mut before, mut corners) = (1.0, vec![(0.0, y(1.0))]);
+    let steps = |of: fn(&reprieve_core::ledger::Point) -> f64, first: f64| {
+        let (mut before, mut corners) = (first, vec![(0.0, y(first))]);
         for point in &summary.survival {
             corners.push((x(point.age_ms), y(before)));
             before = of(point);
@@ -145,8 +144,9 @@ fn drawing(summary: &Summary) -> Markup {
         let shown: Vec<_> = corners.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         shown.join(" ")
     };
-    let mut band = steps(|point| point.high);
-    band.extend(steps(|point| point.low).into_iter().rev());
+    let low = summary.survival.first().map_or(1.0, |point| point.low);
+    let mut band = steps(|point| point.high, 1.0);
+    band.extend(steps(|point| point.low, low).into_iter().rev());
     html! {
         svg.curve viewBox="-58 -12 802 310" role="img" aria-label="The share of machines alive, by age" {
             @for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
@@ -158,7 +158,7 @@ fn drawing(summary: &Summary) -> Markup {
                 text.tick x=(age / last * WIDTH) y=(HEIGHT + 22.0) text-anchor="middle" { (seen_at(age)) }
             }
             polygon.band points=(shown(&band)) {}
-            polyline.alive points=(shown(&steps(|point| point.alive))) {}
+            polyline.alive points=(shown(&steps(|point| point.alive, 1.0))) {}
         }
     }
 }
@@ -284,16 +284,17 @@ fn failures(summary: &Summary) -> Markup {
                             }
                         }
                         tbody {
-                            @for it in &summary.failures {
+                            @for it in summary.failures.iter().take(FAILURES_SHOWN) {
                                 tr {
-                                    td.number { (it.count) } td.number { (it.poisoned) } td { (it.kind) }
-                                    td { (it.reason) } td.number { (time(it.first_unix_ms)) }
+                                    td.number { (it.count) } td.number { (it.poisoned) } td { (plain(&it.kind)) }
+                                    td { (plain(&it.reason)) } td.number { (time(it.first_unix_ms)) }
                                     td.number { (time(it.last_unix_ms)) } td { code { (it.example) } }
                                 }
                             }
                         }
                     }
                 }
+                @if let Some(more) = more_failures(summary) { p { (more) } }
             }
         }
     }

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use reprieve::{Client, Error, ErrorKind, Result, StoreArgs, clock};
-use reprieve_core::ledger::{Entries, Ledger, Summary};
+use reprieve_core::ledger::{AGES_HOURS, Ledger, Odd, Summary};
 
 use super::{EXIT_CODES, block_on, log_warnings};
-use crate::out::{Out, answer};
+use crate::out::{Out, answer, print_stderr};
 
 /// Workers that were not seen for so long are not known to live. Rosters keep a report for a day.
 const REPORT_AGE_MAX: Duration = Duration::from_hours(24);
@@ -58,9 +58,14 @@ async fn run(args: Args) -> Result<()> {
     let since = now.saturating_sub(i64::try_from(args.since.as_millis()).unwrap_or(i64::MAX)).max(0);
     let entries = Ledger::new(client.store().records.clone()).read(since).await?;
     if args.csv {
-        return print(&csv::table(&within(entries, since)));
+        if let Some(odd) = odd(entries.odd(now)) {
+            print_stderr(&odd);
+        }
+        return print(&csv::table(&entries.within(since, now)));
     }
-    let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
+    let roster = &client.store().roster;
+    let mut reports = roster.reports(REPORT_AGE_MAX).await?;
+    reports.extend(roster.departed(REPORT_AGE_MAX).await?);
     let summary = Summary::of(&entries, &reports, since, now);
     let Some(file) = args.html else {
         return if args.json { pretty(&summary) } else { answer(false, &summary, || page::page(&summary)) };
@@ -72,11 +77,26 @@ async fn run(args: Args) -> Result<()> {
     print(&format!("see {}\n", file.display()))
 }
 
-/// The entries since that time only.
-fn within(mut entries: Entries, since_unix_ms: i64) -> Entries {
-    entries.boots.retain(|boot| boot.at_unix_ms >= since_unix_ms);
-    entries.interruptions.retain(|it| it.at_unix_ms >= since_unix_ms);
-    entries
+/// Says which entries can't be taken as they are; `None` if all can.
+fn odd(odd: Odd) -> Option<String> {
+    let Odd { ahead, too_far_ahead, unreadable } = odd;
+    let parts = [
+        (ahead, "in the future, by clocks that are ahead"),
+        (too_far_ahead, "more than a day in the future, and left out"),
+        (unreadable, "damaged or of a newer version, and left out"),
+    ];
+    let some = parts.into_iter().filter(|(many, _)| *many > 0);
+    let said: Vec<_> = some.map(|(many, what)| format!("{many} {what}")).collect();
+    (!said.is_empty()).then(|| format!("entries that are odd: {}", said.join(" · ")))
+}
+
+/// How many kinds of failure people are shown. `--json` has all of them.
+const FAILURES_SHOWN: usize = 20;
+
+/// What is said of the kinds of failure that are not shown.
+fn more_failures(summary: &Summary) -> Option<String> {
+    let more = summary.failures.len().checked_sub(FAILURES_SHOWN).filter(|more| *more > 0)?;
+    Some(format!("and {more} more kinds of failure; --json shows all"))
 }
 
 fn pretty(summary: &Summary) -> Result<()> {
@@ -118,21 +138,21 @@ fn rate(evictions: u64, seen_ms: i64) -> String {
     format!("{:.1}", evictions as f64 * 100.0 / hours)
 }
 
-/// The ages at which the survival curve is shown as a table.
-const AGES: [(&str, i64); 8] =
-    [("1h", 1), ("3h", 3), ("6h", 6), ("12h", 12), ("1d", 24), ("2d", 48), ("4d", 96), ("7d", 168)];
-
-/// The share that lives for longer than each age, with its band: low, share, high. Up to the first age beyond the
-/// last eviction, after which the curve says nothing more.
-fn survival(summary: &Summary) -> Vec<(&'static str, [f64; 3])> {
+/// Ages, the share that lives for longer, and its band; dashes where no machine of that age was seen. Up to the first
+/// age beyond the last eviction, after which the curve says nothing more.
+fn survival(summary: &Summary) -> Vec<[String; 3]> {
     let Some(last) = summary.survival.last() else { return Vec::new() };
-    let share = |(name, hours): (&'static str, i64)| {
+    let row = |hours: i64| {
         let age = hours * 3_600_000;
-        let point = summary.survival.iter().rev().find(|point| point.age_ms <= age);
-        (name, point.map_or([1.0; 3], |point| [point.low, point.alive, point.high]))
+        let name = if hours < 24 { format!("{hours}h") } else { format!("{}d", hours / 24) };
+        let none = || [name.clone(), "-".to_owned(), "-".to_owned()];
+        summary.survival_at.iter().find(|point| point.age_ms == age).map_or_else(none, |point| {
+            let band = format!("{} to {}", percent(point.low), percent(point.high));
+            [name.clone(), percent(point.alive), band]
+        })
     };
-    let known = AGES.iter().filter(|(_, hours)| hours * 3_600_000 <= last.age_ms).count();
-    AGES.into_iter().take(known + 1).map(share).collect()
+    let known = AGES_HOURS.iter().filter(|hours| *hours * 3_600_000 <= last.age_ms).count();
+    AGES_HOURS.into_iter().take(known + 1).map(row).collect()
 }
 
 /// A share in percent.
@@ -152,7 +172,7 @@ const EMPTY: &str = "the ledger has nothing of this time: workers write an entry
 #[cfg(test)]
 mod tests {
     use reprieve_core::JobId;
-    use reprieve_core::ledger::{FailureGroup, HitJob, Kind, Moment, Point, Share, Spread};
+    use reprieve_core::ledger::{Entries, FailureGroup, HitJob, Kind, Moment, Point, Share, Spread};
 
     use super::*;
 
@@ -193,6 +213,12 @@ mod tests {
                 point(11, 0.64, 0.41, 0.83),
                 point(20, 0.52, 0.3, 0.74),
             ],
+            survival_at: vec![
+                point(1, 0.95, 0.86, 0.99),
+                point(3, 0.95, 0.86, 0.99),
+                point(6, 0.81, 0.66, 0.92),
+                point(12, 0.64, 0.41, 0.83),
+            ],
             together: vec![Moment {
                 at_unix_ms: NOW - 30 * HOUR,
                 lasted_ms: 95_000,
@@ -216,6 +242,7 @@ mod tests {
                 example: job,
             }],
             healings: Vec::new(),
+            odd: Odd { ahead: 2, unreadable: 1, ..Odd::default() },
         }
     }
 
@@ -225,11 +252,24 @@ mod tests {
 
     #[test]
     fn the_curve_is_shown_to_the_first_age_beyond_the_last_eviction() {
-        let ages: Vec<_> =
-            survival(&week()).into_iter().map(|(age, [_, alive, _])| (age, percent(alive))).collect();
-        let expected = [("1h", "95 %"), ("3h", "95 %"), ("6h", "81 %"), ("12h", "64 %"), ("1d", "52 %")];
-        assert_eq!(ages, expected.map(|(age, share)| (age, share.to_owned())));
-        assert_eq!(survival(&nothing()), []);
+        let expected = [
+            ["1h", "95 %", "86 % to 99 %"],
+            ["3h", "95 %", "86 % to 99 %"],
+            ["6h", "81 %", "66 % to 92 %"],
+            ["12h", "64 %", "41 % to 83 %"],
+            ["1d", "-", "-"],
+        ];
+        assert_eq!(survival(&week()), expected);
+        assert!(survival(&nothing()).is_empty());
+    }
+
+    #[test]
+    fn entries_that_are_odd_are_counted_in_one_line() {
+        assert_eq!(odd(Odd::default()), None);
+        let line = odd(Odd { ahead: 3, too_far_ahead: 0, unreadable: 1 }).unwrap();
+        let expected = "entries that are odd: 3 in the future, by clocks that are ahead · 1 damaged or of a newer \
+                        version, and left out";
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use reprieve_core::ledger::{Share, Spread, Summary};
 
-use super::{EMPTY, known, percent, rate, seen, span, survival, time};
+use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, rate, seen, span, survival, time};
 use crate::format::{count, plain, table};
 
 /// The whole report. Empty tables are left out.
 pub(super) fn page(summary: &Summary) -> String {
     if summary.is_empty() {
-        return format!("since {} UTC: {EMPTY}\n", time(summary.since_unix_ms));
+        let odd = odd(summary.odd).map(|odd| odd + "\n").unwrap_or_default();
+        return format!("since {} UTC: {EMPTY}\n{odd}", time(summary.since_unix_ms));
     }
     let mut page = head(summary);
     section(&mut page, ["ZONE", "EVICTIONS", "SEEN FOR", "PER 100 HOURS"], &shares(&summary.by_zone));
@@ -18,13 +19,7 @@ pub(super) fn page(summary: &Summary) -> String {
     let struck: Vec<_> = summary.by_hour.iter().filter(|hour| hour.evictions > 0).cloned().collect();
     section(&mut page, ["HOUR", "EVICTIONS", "SEEN FOR", "PER 100 HOURS"], &shares(&struck));
     section(&mut page, ["TIME", "OF", "SHORTEST", "P10", "MEDIAN", "P90", "LONGEST"], &times(summary));
-    let rows: Vec<_> = survival(summary)
-        .into_iter()
-        .map(|(age, [low, alive, high])| {
-            [age.to_owned(), percent(alive), format!("{} to {}", percent(low), percent(high))]
-        })
-        .collect();
-    section(&mut page, ["AGE", "LIVE LONGER", "BAND OF 95 %"], &rows);
+    section(&mut page, ["AGE", "LIVE LONGER", "BAND OF 95 %"], &survival(summary));
     let rows: Vec<_> = summary
         .together
         .iter()
@@ -53,6 +48,10 @@ pub(super) fn page(summary: &Summary) -> String {
         ["FAILED", "POISONED", "KIND", "FIRST", "LAST", "EXAMPLE", "REASON"],
         &failures(summary),
     );
+    if let Some(more) = more_failures(summary) {
+        page.push_str(&more);
+        page.push('\n');
+    }
     let rows: Vec<_> = summary
         .healings
         .iter()
@@ -79,13 +78,16 @@ fn head(summary: &Summary) -> String {
     );
     let (lost, kept) = summary.work();
     let _infallible = writeln!(head, "interruptions lost {} of work and kept {}", span(lost), span(kept));
+    if let Some(odd) = odd(summary.odd) {
+        let _infallible = writeln!(head, "{odd}");
+    }
     head
 }
 
 /// Evictions for each hour of the time.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn an_hour(summary: &Summary) -> String {
-    let hours = (summary.until_unix_ms - summary.since_unix_ms).max(1) as f64 / 3_600_000.0;
+    let hours = summary.until_unix_ms.saturating_sub(summary.since_unix_ms).max(1) as f64 / 3_600_000.0;
     format!("{:.2}", summary.evictions as f64 / hours)
 }
 
@@ -126,7 +128,7 @@ fn failures(summary: &Summary) -> Vec<[String; 7]> {
             plain(&it.reason),
         ]
     };
-    summary.failures.iter().map(row).collect()
+    summary.failures.iter().take(FAILURES_SHOWN).map(row).collect()
 }
 
 #[cfg(test)]
@@ -137,6 +139,17 @@ mod tests {
     #[test]
     fn a_week_of_a_fleet() {
         insta::assert_snapshot!(page(&week()));
+    }
+
+    #[test]
+    fn failures_of_many_kinds_are_bounded_and_text_cannot_turn_around() {
+        let mut summary = week();
+        summary.failures[0].reason = "a\u{202e}b\u{2066}c\u{1b}d".to_owned();
+        let one = summary.failures[0].clone();
+        summary.failures.extend(vec![one; 22]);
+        let page = page(&summary);
+        assert!(page.contains("and 3 more kinds of failure"), "{page}");
+        assert_eq!(page.matches("a\u{fffd}b\u{fffd}c\u{fffd}d").count(), 20);
     }
 
     #[test]

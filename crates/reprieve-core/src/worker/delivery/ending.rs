@@ -20,6 +20,7 @@ use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::JobId;
 use crate::job::JobError;
+use crate::ledger::AT_LAST;
 use crate::mutex::get;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
@@ -359,9 +360,7 @@ impl Guardian {
         }
         let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
         if account.is_exhausted_by_one_more_failure(limits.attempts) {
-            return self
-                .dead_letter_job(&assignment, format!("failed too often, at last with: {error}"))
-                .await;
+            return self.dead_letter_job(&assignment, format!("{AT_LAST}{error}")).await;
         }
         let delay = error.delay().unwrap_or_else(|| limits.delay_after(account.failed)).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
@@ -372,11 +371,9 @@ impl Guardian {
 
     /// Handles a timeout, which is a failure. One of the whole job counts whether or not the job moved.
     async fn time_out(self: Box<Self>, assignment: Box<Assignment>, what: TimedOut) -> DeliveryReport {
-        let reason = what.reason();
+        let reason = reason_of(&assignment, what);
         if matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)) {
-            let place = assignment.run.hung.get().map(|hang| format!(" ({})", hang.place));
-            let error = JobError::retry(reason + &place.unwrap_or_default());
-            return self.fail(assignment, &error).await;
+            return self.fail(assignment, &JobError::retry(reason)).await;
         }
         let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
         let timed_out = account.timed_out.saturating_add(1);
@@ -416,7 +413,8 @@ impl Guardian {
         assignment.run.blocks.store(true, Relaxed);
         let blocked = assignment.run.record.lock().await.account().blocked.saturating_add(1);
         if blocked >= BLOCKED_MAX {
-            let reason = format!("{}, and its thread did not return, {blocked} times", what.reason());
+            let reason = reason_of(&assignment, what);
+            let reason = format!("{reason}, and its thread did not return, {blocked} times");
             return self.dead_letter_job(&assignment, reason).await;
         }
         self.time_out(assignment, what).await
@@ -869,6 +867,12 @@ const fn has_failed(ended: &RunOutcome) -> bool {
         RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
         _ => false,
     }
+}
+
+/// The reason of a timeout, with the place in the job where that is known.
+fn reason_of(assignment: &Assignment, what: TimedOut) -> String {
+    let hang = if matches!(what, TimedOut::Job(_)) { None } else { assignment.run.hung.get() };
+    what.reason() + &hang.map(|hang| format!(" ({})", hang.place)).unwrap_or_default()
 }
 
 /// Notes a lost lease in the job's record. Without the note, the next owner would count this
