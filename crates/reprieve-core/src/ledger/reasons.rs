@@ -10,6 +10,9 @@ use crate::ids::JobId;
 /// How a panic's reason begins, before its place.
 const PANICKED: &str = "the job panicked at ";
 
+/// How the reason begins of a job that may not fail again, before that of its last failure.
+pub(crate) const AT_LAST: &str = "failed too often, at last with: ";
+
 /// The fewest characters of a word that is taken for an id.
 const ID_CHARS_MIN: usize = 8;
 
@@ -61,9 +64,11 @@ pub fn group(failures: &[Failure]) -> Vec<FailureGroup> {
     groups
 }
 
-/// The reason without what differs from one failure to the next. The place of a panic stays.
+/// The reason without what differs from one failure to the next, and without that it was the last one. The place of
+/// a panic stays.
 #[must_use]
 pub fn normalise(reason: &str) -> String {
+    let reason = reason.strip_prefix(AT_LAST).unwrap_or(reason);
     let place =
         reason.strip_prefix(PANICKED).and_then(|rest| rest.find(": ")).map_or(0, |at| PANICKED.len() + at);
     let (place, mut rest) = reason.split_at(place);
@@ -134,6 +139,10 @@ mod tests {
                 "the job panicked at src/main.rs:17:5: index # of #",
             ),
             ("the job panicked: 7", "the job panicked: #"),
+            (
+                "failed too often, at last with: the job panicked at src/main.rs:17:5: index 9 of 4",
+                "the job panicked at src/main.rs:17:5: index # of #",
+            ),
             ("é 5", "é #"),
             ("", ""),
         ] {

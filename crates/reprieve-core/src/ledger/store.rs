@@ -8,7 +8,7 @@ use super::entry::{Boot, Entry, Failure, HealingAction, Interruption};
 use super::name;
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::WorkerId;
+use crate::ids::{JobId, WorkerId};
 use crate::names::LEDGER_IDS;
 use crate::ports::{ListedRecord, Page, RecordStore, RecordWrite};
 
@@ -19,6 +19,25 @@ const LISTS_AT_ONCE: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Ledger {
     records: Arc<dyn RecordStore>,
+}
+
+/// An entry with its name, so that it is one however often it is tried to be written.
+#[derive(Debug)]
+pub(crate) struct NamedEntry {
+    name: JobId,
+    note: String,
+}
+
+impl NamedEntry {
+    /// Names an entry; one of a drain as the `drain`-th of its worker.
+    pub(crate) fn new(entry: Entry, drain: u32) -> Result<Self> {
+        let name = name::of(&entry, drain)?;
+        let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
+            Error::new(ErrorKind::Internal, "write an entry of the ledger", error.to_string())
+                .with_source(error)
+        })?;
+        Ok(Self { name, note })
+    }
 }
 
 /// Entries of the ledger, each kind in the order of its names.
@@ -55,13 +74,14 @@ impl Ledger {
 
     /// Writes an entry; if it is of a drain, as the `number`-th of its worker.
     pub(crate) async fn write_drain(&self, entry: Entry, number: u32) -> Result<bool> {
-        const OPERATION: &str = "write an entry of the ledger";
-        let name = name::of(&entry, number)?;
-        let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
-            Error::new(ErrorKind::Internal, OPERATION, error.to_string()).with_source(error)
-        })?;
+        self.put(&NamedEntry::new(entry, number)?).await
+    }
+
+    /// Writes an entry under its name, unless that is done. Returns whether it was written now. One request.
+    pub(crate) async fn put(&self, NamedEntry { name, note }: &NamedEntry) -> Result<bool> {
         // Lists return the note, and nothing reads the record itself.
-        match self.records.put(&name, None, RecordWrite { note, ..RecordWrite::default() }).await {
+        let write = RecordWrite { note: note.clone(), ..RecordWrite::default() };
+        match self.records.put(name, None, write).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
             Err(error) => Err(error),

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::clock::unix_millis;
+use crate::error::Error;
 use crate::healing::HealingAction;
 use crate::ids::WorkerId;
 use crate::ledger::{self, Entry, Failure, Ledger, Machine};
@@ -127,8 +128,8 @@ impl Books {
         let result = match timeout(within, ledger.write_drain(entry, drain)).await {
             Ok(Ok(_)) => "ok",
             Ok(Err(error)) => {
-                tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
-                "error"
+                self.lose(&error);
+                return false;
             }
             Err(_) => {
                 tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it");
@@ -137,6 +138,12 @@ impl Books {
         };
         self.count(result);
         result == "ok"
+    }
+
+    /// Logs and counts an entry that can't be written.
+    pub(super) fn lose(&self, error: &Error) {
+        tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
+        self.count("error");
     }
 
     pub(super) fn count(&self, result: &'static str) {

@@ -20,6 +20,7 @@ use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::JobId;
 use crate::job::JobError;
+use crate::ledger::AT_LAST;
 use crate::mutex::get;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
@@ -354,9 +355,7 @@ impl Guardian {
         }
         let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
         if account.is_exhausted_by_one_more_failure(limits.attempts) {
-            return self
-                .dead_letter_job(&assignment, format!("failed too often, at last with: {error}"))
-                .await;
+            return self.dead_letter_job(&assignment, format!("{AT_LAST}{error}")).await;
         }
         let delay = error.delay().unwrap_or_else(|| limits.delay_after(account.failed)).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
