@@ -1,6 +1,5 @@
 //! The healer of one worker: from a proven fault to a machine that is reported, and back.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
@@ -95,9 +94,8 @@ impl Healer {
         Self { store, monitor, health, drains, log, vm, boot, budget, claims, seen, refused, repair }
     }
 
-    /// Probes these directories until the process ends.
-    pub(super) async fn run(mut self, directories: Vec<PathBuf>) {
-        let mut probe = Probe::new(directories);
+    /// Probes the disks until the process ends.
+    pub(super) async fn run(mut self, mut probe: Probe) {
         if let Some((before, _)) = self.last_diagnosis().await.ok().flatten()
             && before.boot == self.boot
         {

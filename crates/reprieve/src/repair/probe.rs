@@ -17,10 +17,10 @@ pub(super) const PROOF: u32 = 3;
 /// A block of a file system: what it takes to reach the disk.
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 
-/// The directories that are probed.
-#[derive(Debug)]
+/// The directories that are probed, and how one is written to.
 pub(super) struct Probe {
     directories: Vec<Watched>,
+    write: Box<dyn Fn(&Path) -> io::Result<()> + Send>,
 }
 
 #[derive(Debug)]
@@ -51,8 +51,16 @@ impl Watched {
 
 impl Probe {
     pub(super) fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self::by(directories, write)
+    }
+
+    /// Probes these directories by such writes.
+    pub(super) fn by(
+        directories: impl IntoIterator<Item = PathBuf>,
+        write: impl Fn(&Path) -> io::Result<()> + Send + 'static,
+    ) -> Self {
         let watched = |path| Watched { path, has_been_written: false, failed: None };
-        Self { directories: directories.into_iter().map(watched).collect() }
+        Self { directories: directories.into_iter().map(watched).collect(), write: Box::new(write) }
     }
 
     /// Returns the directories that have taken a write.
@@ -71,7 +79,7 @@ impl Probe {
     /// Writes to each directory once, and returns the fault that is proven by now. Blocks for as long as a disk does.
     pub(super) fn look(&mut self) -> Option<Fault> {
         for watched in &mut self.directories {
-            watched.note(&write(&watched.path));
+            watched.note(&(self.write)(&watched.path));
         }
         self.directories.iter().find_map(Watched::proven)
     }
