@@ -83,18 +83,19 @@ impl Books {
     /// Logs and counts what is done to heal a fault, and has it written down.
     pub(super) fn healing(&self, action: &HealingAction) {
         action.note(&self.telemetry);
-        let HealingAction { layer, action, subject, why } = action;
+        let HealingAction { layer, action, subject, why, outcome, found_after, took } = action;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.hand_in(Note::Entry(Box::new(Entry::Healing(ledger::HealingAction {
             layer: layer.as_str().to_owned(),
             fault: format!("{subject}: {why}"),
             action: action.as_str().to_owned(),
-            outcome: "begun".to_owned(),
+            outcome: outcome.as_str().to_owned(),
             worker: self.worker.clone(),
             boot: self.boot.clone(),
             vm: self.machine().vm,
             at_unix_ms: unix_millis(),
-            found_after_ms: None,
-            took_ms: None,
+            found_after_ms: found_after.map(ms),
+            took_ms: took.map(ms),
         }))));
     }
 

@@ -9,6 +9,7 @@ use reprieve_core::ledger::{How, Spread};
 use super::Replay;
 use super::jobs::Habit;
 use super::journal::Happened;
+use super::process::STALL_AFTER;
 use super::tally::{Evicted, Interrupted, Life, Tally, held};
 use crate::fleet::What;
 
@@ -75,6 +76,16 @@ impl Replay {
             *healings.entry((&healed.layer, &healed.action)).or_default() += healed.count;
         }
         findings.same("healing actions", healings, tally.healings);
+        for healed in &self.summary.healings {
+            // From the last good write to the third in a row that failed, of which there is one every ten seconds.
+            let (from, to) = match healed.layer.as_str() {
+                "job" => (STALL_AFTER, STALL_AFTER + Duration::from_secs(2)),
+                _ => (Duration::from_secs(29), Duration::from_secs(31)),
+            };
+            let found = healed.found_after_ms;
+            let is_known = found.count == healed.count && (ms(from)..=ms(to)).contains(&found.max);
+            findings.holds(is_known, format!("{} was found after {found:?}", healed.fault));
+        }
         findings.0
     }
 

@@ -1,18 +1,19 @@
 //! The jobs of a replay: they take hours, in steps of about a minute.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
 use reprieve_core::{Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::journal::{Happened, StepEnd};
-use super::process::Process;
+use super::journal::{StepEnd, Witness};
 
 /// The kinds of job. The second has a limit for steps that stand still.
 pub(super) const KINDS: [&str; 2] = ["march", "guarded"];
+
+/// How many deliveries of a job may fail without progress.
+pub(super) const ATTEMPTS: u32 = 5;
 
 /// A job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +60,7 @@ pub(super) struct Place {
 
 /// A kind of job in one process.
 #[derive(Debug)]
-pub(super) struct Marching<const KIND: usize>(pub(super) Arc<Process>);
+pub(super) struct Marching<const KIND: usize>(pub(super) Witness);
 
 const fn after(sum: u64, at: u32) -> u64 {
     sum.wrapping_mul(31).wrapping_add(at as u64 + 1)
@@ -81,7 +82,7 @@ impl March {
 
 /// Notes how a step ended; if nothing else did, it was cut off.
 struct Inside<'a> {
-    process: &'a Process,
+    witness: &'a Witness,
     job: usize,
     delivery: u32,
     is_over: bool,
@@ -89,10 +90,7 @@ struct Inside<'a> {
 
 impl Inside<'_> {
     fn note(&self, end: StepEnd) {
-        if !self.process.link.has_ended() {
-            let (process, job, delivery) = (self.process.link.process, self.job, self.delivery);
-            self.process.journal.note(Happened::Step { process, job, delivery, end });
-        }
+        self.witness.note(self.job, self.delivery, end);
     }
 
     fn end(&mut self, end: StepEnd) {
@@ -121,24 +119,24 @@ impl<const KIND: usize> Job for Marching<KIND> {
     }
 
     async fn step(&self, cx: &JobContext, march: &March, place: Place) -> Result<Step<Place, u64>, JobError> {
-        let (process, job) = (&*self.0, march.number);
-        let mut inside = Inside { process, job, delivery: cx.delivery(), is_over: false };
+        let (witness, job) = (&self.0, march.number);
+        let mut inside = Inside { witness, job, delivery: cx.delivery(), is_over: false };
         inside.note(StepEnd::Began);
         match march.habit {
             Habit::Fails { at, times }
                 if at == place.at
-                    && process.journal.count(job, |end| end == StepEnd::Failed { last: false }) < times =>
+                    && witness.journal.count(job, |end| end == StepEnd::Failed { last: false }) < times =>
             {
                 inside.end(StepEnd::Failed { last: false });
                 return Err(JobError::retry(format!("disk quota of tenant {job} is used up")));
             }
             Habit::Panics(at) if at == place.at => {
-                let before = process.journal.count(job, |end| matches!(end, StepEnd::Failed { .. }));
-                inside.end(StepEnd::Failed { last: before + 1 == process.attempts });
+                let before = witness.journal.count(job, |end| matches!(end, StepEnd::Failed { .. }));
+                inside.end(StepEnd::Failed { last: before + 1 == ATTEMPTS as usize });
                 panic!("page {job} of the book is missing");
             }
             Habit::Hangs(at)
-                if at == place.at && process.journal.count(job, |end| end == StepEnd::Hung) == 0 =>
+                if at == place.at && witness.journal.count(job, |end| end == StepEnd::Hung) == 0 =>
             {
                 inside.note(StepEnd::Hung);
                 pending::<()>().await;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::fleet::Link;
+
 /// An entry. Machines and processes are named by their numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noted {
@@ -109,6 +111,21 @@ pub enum StepEnd {
     },
     /// It was cut off.
     Dropped,
+}
+
+/// Notes for the jobs of one process what they go through, for as long as it runs.
+#[derive(Debug, Clone)]
+pub(super) struct Witness {
+    pub(super) link: Arc<Link>,
+    pub(super) journal: Journal,
+}
+
+impl Witness {
+    pub(super) fn note(&self, job: usize, delivery: u32, end: StepEnd) {
+        if !self.link.has_ended() {
+            self.journal.note(Happened::Step { process: self.link.process, job, delivery, end });
+        }
+    }
 }
 
 /// A handle to the journal.

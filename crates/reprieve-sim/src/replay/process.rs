@@ -14,8 +14,8 @@ use reprieve_core::worker::{Limits, Monitor, Settings, Stopper, Worker, stopping
 use reprieve_core::{Result, WorkerId, clock};
 
 use super::Care;
-use super::jobs::Marching;
-use super::journal::{Happened, Journal};
+use super::jobs::{ATTEMPTS, Marching};
+use super::journal::{Happened, Journal, Witness};
 use crate::fleet::{FarBlobs, FarQueue, FarRecords, FarRoster, History, Link};
 
 /// The name of the queue.
@@ -61,11 +61,8 @@ pub struct Vm {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) link: Arc<Link>,
-    pub(super) journal: Journal,
     pub(super) notices: ManualNotices,
     pub(super) gate: Gate,
-    /// The deliveries that may fail before a job is poisoned.
-    pub(super) attempts: usize,
     _stopper: Stopper,
 }
 
@@ -148,15 +145,15 @@ impl Process {
     ) -> Result<Arc<Self>> {
         let notices = if is_silent { ManualNotices::silent() } else { ManualNotices::answered() };
         let (stopper, stopping) = stopping();
-        let guarded = Limits { stall_after: Some(STALL_AFTER), ..Limits::default() };
+        let limits = Limits { attempts: ATTEMPTS, ..Limits::default() };
+        let guarded = Limits { stall_after: Some(STALL_AFTER), ..limits };
         let process = Arc::new(Self {
             link: Link::new(id, 19, history.clone()),
-            journal: journal.clone(),
             notices,
             gate: Gate::new(),
-            attempts: usize::try_from(guarded.attempts).unwrap_or(usize::MAX),
             _stopper: stopper,
         });
+        let witness = Witness { link: Arc::clone(&process.link), journal: journal.clone() };
         let store = shared.over(&process.link);
         let (caring, description) = (care.of(vm, &store), vm.description.clone());
         let builder = Worker::builder(store)
@@ -168,8 +165,9 @@ impl Process {
             .pressure_of(Arc::new(Gauges(Arc::clone(vm))))
             .settings(Settings { concurrency: CONCURRENCY, ..Settings::default() })
             .interruptions(Arc::new(process.notices.clone()))
-            .job(Marching::<0>(Arc::clone(&process)))
-            .job(Marching::<1>(Arc::clone(&process)))
+            .job(Marching::<0>(witness.clone()))
+            .limits::<Marching<0>>(limits)
+            .job(Marching::<1>(witness))
             .limits::<Marching<1>>(guarded);
         let worker = caring.drains(builder).build()?;
         let monitor: Monitor = worker.monitor();

@@ -69,6 +69,11 @@ impl Probe {
         written.map(|watched| watched.path.as_path()).collect()
     }
 
+    /// Whether every directory took the last write.
+    pub(super) fn is_sound(&self) -> bool {
+        self.directories.iter().all(|watched| watched.failed.is_none())
+    }
+
     /// Believes an earlier process of this boot that it has written to these places.
     pub(super) fn trust(&mut self, place: &str) {
         for watched in self.directories.iter_mut().filter(|watched| watched.path == Path::new(place)) {
