@@ -17,10 +17,13 @@ pub(super) const PROOF: u32 = 3;
 /// A block of a file system: what it takes to reach the disk.
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 
+/// Writes to a directory once.
+type Write = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
+
 /// The directories that are probed, and how one is written to.
 pub(super) struct Probe {
     directories: Vec<Watched>,
-    write: Box<dyn Fn(&Path) -> io::Result<()> + Send>,
+    write: Write,
 }
 
 #[derive(Debug)]

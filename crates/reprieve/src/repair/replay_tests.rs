@@ -1,7 +1,6 @@
 //! Recorded fleets with every fault once, and the healer of this crate on each machine: what the ledger's report says
 //! is what the simulation did.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,9 +44,8 @@ impl Caring for Prepared {
         let health = Health::new(None);
         health.serve_in_a_test();
         let disk = Arc::clone(&vm);
-        let probe = Probe::by(["/var/lib/worker".into()], move |_| match disk.is_read_only.load(Relaxed) {
-            true => Err(io::Error::from(Errno::ROFS)),
-            false => Ok(()),
+        let probe = Probe::by(["/var/lib/worker".into()], move |_| {
+            if disk.is_read_only.load(Relaxed) { Err(Errno::ROFS.into()) } else { Ok(()) }
         });
         let parts = Parts {
             store,
@@ -73,7 +71,7 @@ impl Caring for Prepared {
 }
 
 fn check(trace: Trace) {
-    let replay = replay::run(&Plan::of(trace), &Healers).unwrap();
+    let replay = replay::run(&Plan::of(trace), &Healers).expect("its jobs end");
     assert_eq!([replay.broken(), replay.differences()].concat(), Vec::<String>::new());
 }
 
