@@ -39,7 +39,11 @@ mod control_call;
 #[cfg(feature = "fleet")]
 pub mod fleet;
 pub mod metadata;
+#[cfg(feature = "fleet")]
+pub mod replay;
 pub mod storage;
+#[cfg(feature = "fleet")]
+pub mod survival;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -15,7 +15,8 @@ Usage: cargo xtask VERB [ARGUMENTS]
   infra [PART...]  tests of what is deployed: `templates`, `scripts` of the package, and the package on `machines`
                  with a real systemd, which needs root; all without PART
   modules        circles in the graph of each crate's modules; `modules --crate NAME` for one crate
-  simulate ARGS...  simulates fleets of workers and checks them; `simulate --seeds N`, `--from S`, `--replay S`
+  simulate ARGS...  simulates fleets of workers and checks them; `simulate --seeds N`, `--from S`, `--replay S`;
+                 `--survival N` plays fleets with a known law, and compares the ledger's curve with it
   mutants [NAME...]  removes one guard of the worker at a time; `simulate` must detect each
   thumbnails [DIR]  makes thumbnails of DIR, or of generated pictures, while one worker is evicted and one killed
   package ARGS...  the archive of the VM Application: `--bin PATH` is the worker's program; `--version X.Y.Z`, by

@@ -1,5 +1,7 @@
 //! What was done to heal a fault: logged and counted in one place, whichever layer did it.
 
+use std::time::Duration;
+
 use crate::telemetry::{ByLayer, Telemetry};
 
 /// The layer that acts. One that can't mend a fault leaves it to the next.
@@ -63,6 +65,29 @@ impl Action {
     }
 }
 
+/// What has come of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It was begun, and its end is not seen by who noted it.
+    Begun,
+    /// The fault is mended.
+    Healed,
+    /// It is not, and the action was given up.
+    Failed,
+}
+
+impl Outcome {
+    /// The outcome as it is written in the ledger.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Healed => "healed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// One action, on a job, a worker or a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealingAction {
@@ -74,17 +99,24 @@ pub struct HealingAction {
     pub subject: String,
     /// The reason, in one sentence.
     pub why: String,
+    /// What has come of it.
+    pub outcome: Outcome,
+    /// How long after it began the fault was found; `None` when that is not known.
+    pub found_after: Option<Duration>,
+    /// How long the action took; `None` when its end is not seen.
+    pub took: Option<Duration>,
 }
 
 impl HealingAction {
-    /// An action of this layer.
+    /// An action of this layer, which has begun.
     pub fn new(layer: Layer, action: Action, subject: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { layer, action, subject: subject.into(), why: why.into() }
+        let (outcome, found_after, took) = (Outcome::Begun, None, None);
+        Self { layer, action, subject: subject.into(), why: why.into(), outcome, found_after, took }
     }
 
     /// Logs and counts it. Every action of every layer passes here when it is decided.
     pub fn note(&self, telemetry: &Telemetry) {
-        let Self { layer, action, subject, why } = self;
+        let Self { layer, action, subject, why, .. } = self;
         let (layer, action) = (layer.as_str(), action.as_str());
         telemetry.healing_actions.get_or_create(&ByLayer { layer, action }).inc();
         tracing::warn!(layer, action, subject, why, "healing a fault");

@@ -11,7 +11,7 @@
 mod action;
 mod verdict;
 
-pub use action::{Action, HealingAction, Layer};
+pub use action::{Action, HealingAction, Layer, Outcome};
 pub use verdict::{
     Evidence, Fault, FaultKind, Fleet, REPAIR_EVERY, Refusal, STORE_ANSWERED_WITHIN, Verdict, decide,
 };

@@ -8,8 +8,9 @@
 //! | [`HealingAction`] | once per action | its worker |
 //!
 //! Nothing is written for a job that is done. An entry is a record that is only created (but for the last sign of life of
-//! a boot), with the entry as its note: it costs one write, and a report reads thousands of them in a few requests, because lists return notes. It is written
-//! as far as that succeeds in time: no lease, drain or job waits for it.
+//! a boot), with the entry as its note: it costs one write, and a report reads thousands of them in a few requests,
+//! because lists return notes. No lease, drain or job waits for it: what can't be written while the store is away is
+//! tried again for as long as its worker lives.
 //!
 //! | file | concept |
 //! |---|---|
@@ -37,6 +38,7 @@ pub use losses::{Count, Counting, WINDOW_DAYS};
 pub use name::is_entry;
 pub(crate) use reasons::AT_LAST;
 pub use reasons::{FailureGroup, group, normalise};
+pub(crate) use store::NamedEntry;
 pub use store::{Entries, Ledger, Odd};
 pub use summary::{AGES_HOURS, Healed, HitJob, Kind, Moment, Share, Spread, Summary};
 pub use survival::{Point, Spell, curve, curve_at};

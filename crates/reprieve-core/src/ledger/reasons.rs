@@ -68,7 +68,8 @@ pub fn group(failures: &[Failure]) -> Vec<FailureGroup> {
     groups
 }
 
-/// The reason without what differs from one failure to the next. The place of a panic stays.
+/// The reason without what differs from one failure to the next, and without that it was the last one. The place of
+/// a panic stays.
 #[must_use]
 pub fn normalise(reason: &str) -> String {
     let mut normal = without_numbers(reason.strip_prefix(AT_LAST).unwrap_or(reason));
@@ -175,6 +176,10 @@ mod tests {
                 "the job panicked at src/main.rs:17:5: index # of #",
             ),
             ("the job panicked: 7", "the job panicked: #"),
+            (
+                "failed too often, at last with: the job panicked at src/main.rs:17:5: index 9 of 4",
+                "the job panicked at src/main.rs:17:5: index # of #",
+            ),
             ("é 5", "é #"),
             ("", ""),
         ] {

@@ -28,6 +28,25 @@ pub struct Ledger {
     records: Arc<dyn RecordStore>,
 }
 
+/// An entry with its name, so that it is one however often it is tried to be written.
+#[derive(Debug)]
+pub(crate) struct NamedEntry {
+    name: JobId,
+    note: String,
+}
+
+impl NamedEntry {
+    /// Names an entry; one of an interruption by its number among those of its worker.
+    pub(crate) fn new(entry: Entry, number: u64) -> Result<Self> {
+        let name = name::of(&entry, number)?;
+        let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
+            Error::new(ErrorKind::Internal, "write an entry of the ledger", error.to_string())
+                .with_source(error)
+        })?;
+        Ok(Self { name, note })
+    }
+}
+
 /// Entries of the ledger, each kind in the order of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entries {
@@ -116,17 +135,19 @@ impl Ledger {
     /// Writes an entry. One of a worker's interruptions is told apart from the others by its number: of a drain how many
     /// there were, of a death the time of the last report.
     pub(crate) async fn write_numbered(&self, entry: Entry, number: u64) -> Result<bool> {
-        let name = name::of(&entry, number)?;
-        self.put(entry, &name, None).await
+        self.put(&NamedEntry::new(entry, number)?, None).await
     }
 
-    async fn put(&self, entry: Entry, name: &JobId, expected: Option<&Version>) -> Result<bool> {
-        const OPERATION: &str = "write an entry of the ledger";
-        let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
-            Error::new(ErrorKind::Internal, OPERATION, error.to_string()).with_source(error)
-        })?;
+    /// Writes an entry under its name, in place of this version; without one, unless that is done. Returns whether it was
+    /// written now. One request.
+    pub(crate) async fn put(
+        &self,
+        NamedEntry { name, note }: &NamedEntry,
+        expected: Option<&Version>,
+    ) -> Result<bool> {
         // Lists return the note, and nothing reads the record itself.
-        match self.records.put(name, expected, RecordWrite { note, ..RecordWrite::default() }).await {
+        let write = RecordWrite { note: note.clone(), ..RecordWrite::default() };
+        match self.records.put(name, expected, write).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
             Err(error) => Err(error),
@@ -157,8 +178,8 @@ impl Ledger {
             return Ok(false);
         }
         let seen_unix_ms = known.seen_unix_ms.max(Some(seen));
-        self.put(Entry::Boot(Boot { seen_unix_ms, worked_on_unix_ms, ..known }), &name, Some(&stored.version))
-            .await
+        let renewed = Entry::Boot(Boot { seen_unix_ms, worked_on_unix_ms, ..known });
+        self.put(&NamedEntry::new(renewed, 0)?, Some(&stored.version)).await
     }
 
     /// Reads the ledger: all boots and interruptions, and the rest since `since_unix_ms`, in milliseconds since the

@@ -151,6 +151,10 @@ pub struct Healed {
     pub count: u64,
     /// When the last one was.
     pub last_unix_ms: i64,
+    /// How long after they began the faults were found, where that is known.
+    pub found_after_ms: Spread,
+    /// How long the actions took, where their end was seen.
+    pub took_ms: Spread,
 }
 
 impl Summary {
@@ -399,22 +403,24 @@ fn hit(interruptions: &[&Interruption], failures: &[super::Failure]) -> Vec<HitJ
 }
 
 fn healed(entries: &Entries, window: Window) -> Vec<Healed> {
-    let mut groups: BTreeMap<(&str, String, &str, &str), Healed> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, String, &str, &str), Vec<&HealingAction>> = BTreeMap::new();
     for it in entries.healings.iter().filter(|it| window.contains(it.at_unix_ms)) {
-        let fault = normalise(&it.fault);
-        let none = || Healed {
-            layer: it.layer.clone(),
-            fault: fault.clone(),
-            action: it.action.clone(),
-            outcome: it.outcome.clone(),
-            count: 0,
-            last_unix_ms: it.at_unix_ms,
-        };
-        let group = groups.entry((&it.layer, fault.clone(), &it.action, &it.outcome)).or_insert_with(none);
-        group.count += 1;
-        group.last_unix_ms = group.last_unix_ms.max(it.at_unix_ms);
+        groups.entry((&it.layer, normalise(&it.fault), &it.action, &it.outcome)).or_default().push(it);
     }
-    groups.into_values().collect()
+    let healed =
+        |((layer, fault, action, outcome), of_group): ((&str, String, &str, &str), Vec<&HealingAction>)| {
+            Healed {
+                layer: layer.to_owned(),
+                fault,
+                action: action.to_owned(),
+                outcome: outcome.to_owned(),
+                count: of_group.len() as u64,
+                last_unix_ms: of_group.iter().map(|it| it.at_unix_ms).max().unwrap_or_default(),
+                found_after_ms: Spread::of(of_group.iter().filter_map(|it| it.found_after_ms).collect()),
+                took_ms: Spread::of(of_group.iter().filter_map(|it| it.took_ms).collect()),
+            }
+        };
+    groups.into_iter().map(healed).collect()
 }
 
 #[cfg(test)]

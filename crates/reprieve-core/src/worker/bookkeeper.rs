@@ -1,9 +1,10 @@
 //! Writes the worker's entries of the ledger in the background: that its machine booted, the deliveries that failed,
 //! and the deaths of other workers that it finds. A drain's own entry is the [`reporter`](super::reporter)'s.
 //!
-//! Nothing waits for it. An entry that can't be written in time is logged, counted and lost.
+//! Nothing waits for it. What can't be written while the store is away is tried again until the worker ends; then it
+//! is logged, counted and lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::shared::Shared;
 use crate::clock::unix_millis;
 use crate::error::Result;
 use crate::ids::WorkerId;
-use crate::ledger::{Boot, Death, Entry, How, Interruption, Ledger, Machine};
+use crate::ledger::{Boot, Death, Entry, How, Interruption, Ledger, Machine, NamedEntry};
 use crate::ports::{InFlight, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::record::Vanished;
@@ -29,6 +30,12 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// How many entries are written at a time, so that they leave the store to the jobs.
 const AT_ONCE: usize = 4;
+
+/// After how long entries that could not be written are tried again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// How many of them are kept: far more than there are of one worker in an outage, in which no delivery fails.
+const UNWRITTEN_MAX: usize = 256;
 
 /// How many deaths may wait for a look. Any job of a worker that died leads to it again.
 const DEATHS_MAX: usize = 256;
@@ -57,7 +64,10 @@ pub(super) struct Bookkeeper {
     /// Until it is known what the machine is.
     describing: Option<Describing>,
     renewal: Renewal,
-    work: JoinSet<Vec<(Option<WorkerId>, Suspicion)>>,
+    work: JoinSet<Done>,
+    /// Entries that could not be written, and when they are tried again.
+    unwritten: VecDeque<NamedEntry>,
+    again_at: Instant,
     /// The workers of which a delivery vanished; `None` for those that no record names.
     suspects: BTreeMap<Option<WorkerId>, Suspicion>,
 }
@@ -72,6 +82,17 @@ struct Renewal {
     worked_on_unix_ms: Option<i64>,
 }
 
+/// What has come of the work in the background.
+#[derive(Debug)]
+enum Done {
+    /// An entry was written, or never can be.
+    Written,
+    /// The store did not take an entry.
+    Unwritten(NamedEntry),
+    /// Those of whom it is not known yet whether they have died.
+    Looked(Vec<(Option<WorkerId>, Suspicion)>),
+}
+
 /// A worker may have died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suspicion {
@@ -84,7 +105,6 @@ struct Suspicion {
 impl Bookkeeper {
     pub(super) fn new(shared: Arc<Shared>, queue: &str, notes: Notes, machine: Describing) -> Self {
         let ledger = Ledger::new(Arc::clone(&shared.store.records));
-        let (work, suspects) = (JoinSet::new(), BTreeMap::new());
         let renewal = Renewal {
             at: Instant::now() + RENEW_FIRST,
             every: RENEW_FIRST,
@@ -98,8 +118,10 @@ impl Bookkeeper {
             notes,
             describing: Some(machine),
             renewal,
-            work,
-            suspects,
+            work: JoinSet::new(),
+            unwritten: VecDeque::new(),
+            again_at: Instant::now(),
+            suspects: BTreeMap::new(),
         }
     }
 
@@ -110,7 +132,7 @@ impl Bookkeeper {
             let far = Instant::now() + Duration::from_hours(1);
             tokio::select! {
                 biased;
-                Some(done) = self.work.join_next() => self.suspects.extend(done.unwrap_or_default()),
+                Some(done) = self.work.join_next() => self.note(done.unwrap_or(Done::Written)),
                 machine = described(self.describing.as_mut()) => {
                     self.describing = None;
                     self.booted(machine);
@@ -120,6 +142,7 @@ impl Bookkeeper {
                     self.renewal.next();
                 }
                 () = sleep_until(look_at.unwrap_or(far)), if look_at.is_some() => self.look(),
+                () = sleep_until(self.again_at), if self.may_try_again() => self.try_again(),
                 note = self.notes.next(), if self.work.len() < AT_ONCE => match note {
                     Some(Note::Entry(entry)) => self.write(*entry),
                     Some(Note::Vanished(vanished)) => self.suspect(vanished),
@@ -128,7 +151,7 @@ impl Bookkeeper {
                         self.renew();
                     }
                     Some(Note::Flush(done)) => {
-                        while self.work.join_next().await.is_some() {}
+                        self.finish().await;
                         // Whoever asked may have given up.
                         let _sent = done.send(());
                     }
@@ -161,16 +184,74 @@ impl Bookkeeper {
         let (shared, ledger, every) = (Arc::clone(&self.shared), self.ledger.clone(), self.renewal.every / 2);
         self.work.spawn(in_process(async move {
             shared.books.renew(&ledger, boot, every, TRY).await;
-            Vec::new()
+            Done::Written
         }));
     }
 
     fn write(&mut self, entry: Entry) {
+        match NamedEntry::new(entry, 0) {
+            Ok(entry) => self.try_to_write(entry),
+            Err(error) => self.shared.books.lose(&error),
+        }
+    }
+
+    fn try_to_write(&mut self, entry: NamedEntry) {
         let (shared, ledger) = (Arc::clone(&self.shared), self.ledger.clone());
         self.work.spawn(in_process(async move {
-            shared.books.write(&ledger, entry, 0, TRY).await;
-            Vec::new()
+            match timeout(TRY, ledger.put(&entry, None)).await {
+                Ok(Ok(_)) => shared.books.count("ok"),
+                Ok(Err(error)) if !error.is_temporary() => shared.books.lose(&error),
+                Ok(Err(_)) | Err(_) => return Done::Unwritten(entry),
+            }
+            Done::Written
         }));
+    }
+
+    fn note(&mut self, done: Done) {
+        match done {
+            Done::Written => {}
+            Done::Unwritten(_) if self.unwritten.len() >= UNWRITTEN_MAX => self.shared.books.count("dropped"),
+            Done::Unwritten(entry) => {
+                if self.unwritten.is_empty() {
+                    tracing::info!(again_after = ?AGAIN, "failed to write an entry of the ledger; trying again");
+                }
+                self.unwritten.push_back(entry);
+                self.again_at = Instant::now() + AGAIN;
+            }
+            Done::Looked(left) => self.suspects.extend(left),
+        }
+    }
+
+    fn may_try_again(&self) -> bool {
+        !self.unwritten.is_empty() && self.work.len() < AT_ONCE
+    }
+
+    /// Tries the oldest of the entries that could not be written.
+    fn try_again(&mut self) {
+        if let Some(entry) = self.unwritten.pop_front() {
+            self.try_to_write(entry);
+        }
+    }
+
+    /// Waits for the work in the background, and tries once more what could not be written: the worker ends.
+    async fn finish(&mut self) {
+        let mut last = std::mem::take(&mut self.unwritten);
+        while let Some(done) = self.work.join_next().await {
+            if let Ok(Done::Unwritten(entry)) = done {
+                last.push_back(entry);
+            }
+        }
+        for entry in last {
+            self.try_to_write(entry);
+        }
+        while let Some(done) = self.work.join_next().await {
+            if matches!(done, Ok(Done::Unwritten(_))) {
+                tracing::warn!(
+                    "failed to write an entry of the ledger before the worker's end; reports will lack it"
+                );
+                self.shared.books.count("error");
+            }
+        }
     }
 
     fn suspect(&mut self, Vanished { worker, wrote_unix_ms }: Vanished) {
@@ -192,16 +273,16 @@ impl Bookkeeper {
         self.work.spawn(in_process(async move {
             let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue };
             match timeout(LOOK, inquest.hold(&due)).await {
-                Ok(Ok(())) => return Vec::new(),
+                Ok(Ok(())) => return Done::Looked(Vec::new()),
                 Ok(Err(error)) => tracing::debug!(%error, "failed to look which workers died; looking again"),
                 Err(_) => tracing::debug!("timed out looking which workers died; looking again"),
             }
             let again = now + LOOK * 2;
             let left = due.into_iter().filter(|(_, suspicion)| suspicion.looks_left > 1);
-            left.map(|(worker, it)| {
+            let again = |(worker, it): (_, Suspicion)| {
                 (worker, Suspicion { look_at: again, looks_left: it.looks_left - 1, ..it })
-            })
-            .collect()
+            };
+            Done::Looked(left.map(again).collect())
         }));
     }
 }

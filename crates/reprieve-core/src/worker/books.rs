@@ -10,7 +10,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::clock::unix_millis;
-use crate::error;
+use crate::error::{self, Error};
 use crate::healing::HealingAction;
 use crate::ids::WorkerId;
 use crate::ledger::{self, Boot, Entry, Failure, Ledger, Machine};
@@ -86,18 +86,19 @@ impl Books {
     /// Logs and counts what is done to heal a fault, and has it written down.
     pub(super) fn healing(&self, action: &HealingAction) {
         action.note(&self.telemetry);
-        let HealingAction { layer, action, subject, why } = action;
+        let HealingAction { layer, action, subject, why, outcome, found_after, took } = action;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.hand_in(Note::Entry(Box::new(Entry::Healing(ledger::HealingAction {
             layer: layer.as_str().to_owned(),
             fault: format!("{subject}: {why}"),
             action: action.as_str().to_owned(),
-            outcome: "begun".to_owned(),
+            outcome: outcome.as_str().to_owned(),
             worker: self.worker.clone(),
             boot: self.boot.clone(),
             vm: self.machine().vm,
             at_unix_ms: unix_millis(),
-            found_after_ms: None,
-            took_ms: None,
+            found_after_ms: found_after.map(ms),
+            took_ms: took.map(ms),
         }))));
     }
 
@@ -146,8 +147,7 @@ impl Books {
         let result = match wrote {
             Ok(Ok(_)) => "ok",
             Ok(Err(error)) => {
-                tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
-                "error"
+                return self.lose(&error);
             }
             Err(_) => {
                 tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it");
@@ -155,6 +155,12 @@ impl Books {
             }
         };
         self.count(result);
+    }
+
+    /// Logs and counts an entry that can't be written.
+    pub(super) fn lose(&self, error: &Error) {
+        tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
+        self.count("error");
     }
 
     pub(super) fn count(&self, result: &'static str) {

@@ -140,7 +140,8 @@ fn stop(shared: &Shared, kind: &Kind, run: &JobRun, still: Duration) {
             still.as_secs(),
             kind.name
         );
-        shared.books.healing(&HealingAction::new(Layer::Job, Action::StopJob, run.job.as_str(), why));
+        let action = HealingAction::new(Layer::Job, Action::StopJob, run.job.as_str(), why);
+        shared.books.healing(&HealingAction { found_after: Some(still), ..action });
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::delivery::GivenUp;
 use super::shared::Shared;
-use crate::healing::{Action, HealingAction, Layer};
+use crate::healing::{Action, HealingAction, Layer, Outcome};
 
 /// After how many looks, one a second, a thread that has not returned is taken for stuck at the earliest. Looks and
 /// not time, because a machine that is frozen makes none.
@@ -65,7 +65,9 @@ impl StuckSlots {
             slot.looks += 1;
             if !slot.is_stuck && slot.has_waited(slot.job.limit) {
                 slot.is_stuck = true;
-                note(&self.shared, &slot.job, Action::MarkStuck, "its thread has not returned");
+                let action = action(&slot.job, Action::MarkStuck, "its thread has not returned");
+                let found_after = Some(Duration::from_secs(slot.looks));
+                self.shared.books.healing(&HealingAction { found_after, ..action });
             }
         }
         let stuck = self.slots.iter().filter(|slot| slot.is_stuck).count();
@@ -76,7 +78,9 @@ impl StuckSlots {
             slot.is_replaced = true;
             self.shared.replaced.fetch_add(1, Relaxed);
             self.shared.slots.add_permits(1);
-            note(&self.shared, &slot.job, Action::ReplaceSlot, "its slot is stuck");
+            let action = action(&slot.job, Action::ReplaceSlot, "its slot is stuck");
+            let (outcome, took) = (Outcome::Healed, Some(Duration::ZERO));
+            self.shared.books.healing(&HealingAction { outcome, took, ..action });
         }
         false
     }
@@ -98,9 +102,9 @@ impl StuckSlots {
     }
 }
 
-fn note(shared: &Shared, job: &GivenUp, action: Action, why: &str) {
+fn action(job: &GivenUp, action: Action, why: &str) -> HealingAction {
     let why = format!("{why} since it passed its limit of {:?} (kind {})", job.limit, job.kind);
-    shared.books.healing(&HealingAction::new(Layer::Slot, action, job.job.as_str(), why));
+    HealingAction::new(Layer::Slot, action, job.job.as_str(), why)
 }
 
 #[cfg(test)]

@@ -111,6 +111,8 @@ fn count(history: &[Vec<f64>]) -> (Losses, f64) {
                 worker: worker.clone(),
                 at_unix_ms: unix_ms(begins),
                 machine: Machine::default(),
+                seen_unix_ms: None,
+                worked_on_unix_ms: None,
             }));
             match losses.get(number) {
                 Some(ends) => counting.add(&Entry::Interruption(Box::new(Interruption {

@@ -331,6 +331,32 @@ async fn a_ledger_that_does_not_answer_delays_no_release_and_fails_no_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_happens_while_the_ledger_is_away_is_written_once_when_it_answers_again() {
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::LoseAnswer] {
+        on_one_clock();
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Ledger, fault);
+        let began = reprieve_core::clock::unix_millis();
+        enqueue(&inner, &vec![Plan::new(2, 10).habit(Habit::FatalAt(1)); 20]).await;
+        let worker = start_built(on_boot(&store, &job, settings(), "one"));
+        sleep(secs(3_600)).await;
+        assert_eq!(worker.ended("dead_lettered"), 20, "{fault:?}");
+        assert!(fault == Fault::LoseAnswer || ledger(&inner).await == Entries::default(), "{fault:?}");
+        faults.clear(Op::Ledger);
+        sleep(secs(60)).await;
+        let found = ledger(&inner).await;
+        assert_eq!((found.boots.len(), found.failures.len()), (1, 20), "{fault:?}");
+        let seen = found.boots[0].at_unix_ms;
+        assert!(seen - began < 2_000, "{fault:?}: seen since its start, and not since the outage");
+        let calls = faults.calls(Op::Ledger);
+        sleep(secs(600)).await;
+        assert_eq!(faults.calls(Op::Ledger), calls, "{fault:?}: nothing is left to write");
+        worker.kill().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     use reprieve_core::retention::Keep;
     on_one_clock();

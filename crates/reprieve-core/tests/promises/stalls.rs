@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use reprieve_core::ledger::Ledger;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{InFlight, Store};
 use reprieve_core::telemetry::{ByKind, ByLayer};
@@ -165,6 +166,9 @@ async fn a_job_that_stands_still_for_its_limit_fails_with_its_place_and_keeps_it
         // Three steps of two seconds, a minute, and a look each second.
         assert!((secs(65)..=secs(69)).contains(&began.elapsed()), "{:?}", began.elapsed());
         within(secs(6), "its release", async || leased(&store).await == 0).await;
+        let noted = Ledger::new(store.records.clone()).read(0).await.unwrap().healings;
+        assert_eq!(noted.len(), 1, "{noted:?}");
+        assert!((60_000..=62_000).contains(&noted[0].found_after_ms.unwrap()), "{noted:?}");
         let kept = record(&store, &id).await.expect("it is saved");
         assert!(!kept.checkpoints.is_empty());
         emptied(&store, secs(600)).await;

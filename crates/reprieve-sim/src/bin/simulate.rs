@@ -4,14 +4,16 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use reprieve_sim::fleet::{self, Run};
+use reprieve_sim::survival::{self, AGES_H, HELD_PERCENT};
 
 const USAGE: &str = "\
-Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going]
+Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going] [--survival N]
 
   --seeds N      how many seeds to run; default 1000
   --from S       the first one; default 0
   --replay S     one seed, with all that happens in it
   --keep-going   also after a violation
+  --survival N   instead: N fleets with a known law, in nine of ten of which the ledger's band must hold it
 
 Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.
 ";
@@ -23,10 +25,11 @@ struct Asked {
     from: u64,
     replay: Option<u64>,
     keep_going: bool,
+    survival: Option<u64>,
 }
 
 fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
-    let mut asked = Asked { seeds: 1_000, from: 0, replay: None, keep_going: false };
+    let mut asked = Asked { seeds: 1_000, from: 0, replay: None, keep_going: false, survival: None };
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next()?.replace('_', "").parse().ok();
@@ -34,6 +37,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
             "--seeds" => asked.seeds = number()?,
             "--from" => asked.from = number()?,
             "--replay" => asked.replay = Some(number()?),
+            "--survival" => asked.survival = Some(number()?),
             "--keep-going" => asked.keep_going = true,
             _ => return None,
         }
@@ -62,6 +66,11 @@ fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
         return Ok(run.violations.is_empty());
     }
     let began = tokio::time::Instant::now();
+    if let Some(fleets) = asked.survival {
+        let is_kept = survive(asked.from, fleets, out)?;
+        writeln!(out, "took {} ms", began.elapsed().as_millis())?;
+        return Ok(is_kept);
+    }
     let mut broken = 0_u64;
     for seed in asked.from..asked.from.saturating_add(asked.seeds) {
         let run = fleet::run(seed).map_err(io::Error::other)?;
@@ -81,6 +90,32 @@ fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
     writeln!(out, "{} seeds from {}: {broken} broke a promise", asked.seeds, asked.from)?;
     writeln!(out, "took {} ms", began.elapsed().as_millis())?;
     Ok(broken == 0)
+}
+
+/// Plays fleets with a known law on all cores, and returns whether the ledger's band holds it often enough.
+fn survive(from: u64, fleets: u64, out: &mut impl Write) -> io::Result<bool> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let count = |first: u64| -> io::Result<[usize; AGES_H.len()]> {
+        let mut held = [0; AGES_H.len()];
+        for seed in (first..from.saturating_add(fleets)).step_by(cores) {
+            let holds = survival::holds(seed).map_err(io::Error::other)?;
+            held.iter_mut().zip(holds).for_each(|(held, holds)| *held += usize::from(holds));
+        }
+        Ok(held)
+    };
+    let counted = std::thread::scope(|scope| {
+        let threads: Vec<_> = (from..).take(cores).map(|first| scope.spawn(move || count(first))).collect();
+        let panicked = |_| io::Error::other("a fleet could not be played");
+        threads.into_iter().map(|thread| thread.join().map_err(panicked)?).collect::<io::Result<Vec<_>>>()
+    })?;
+    let fleets = usize::try_from(fleets).map_err(io::Error::other)?;
+    let mut is_kept = true;
+    for (at, hours) in AGES_H.iter().enumerate() {
+        let held: usize = counted.iter().map(|held| held[at]).sum();
+        is_kept &= held * 100 >= fleets * HELD_PERCENT;
+        writeln!(out, "at {hours} h the band holds the true share in {held} of {fleets} fleets")?;
+    }
+    Ok(is_kept)
 }
 
 /// Prints a run: its plan, its history, and its violations.

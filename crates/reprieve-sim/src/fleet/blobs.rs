@@ -16,11 +16,11 @@ use super::records::number;
 
 /// The blobs at the other end of a [`Link`].
 #[derive(Debug)]
-pub(super) struct FarBlobs {
-    pub(super) blobs: Arc<MemoryBlobs>,
-    pub(super) link: Arc<Link>,
+pub(crate) struct FarBlobs {
+    pub(crate) blobs: Arc<MemoryBlobs>,
+    pub(crate) link: Arc<Link>,
     /// The worker's process, if it is one; reading some arguments kills it.
-    pub(super) process: Option<Arc<Process>>,
+    pub(crate) process: Option<Arc<Process>>,
 }
 
 impl FarBlobs {
@@ -144,9 +144,9 @@ impl BlobStore for FarBlobs {
 
 /// The roster at the other end of a [`Link`].
 #[derive(Debug)]
-pub(super) struct FarRoster {
-    pub(super) roster: Arc<MemoryRoster>,
-    pub(super) link: Arc<Link>,
+pub(crate) struct FarRoster {
+    pub(crate) roster: Arc<MemoryRoster>,
+    pub(crate) link: Arc<Link>,
 }
 
 #[async_trait]

@@ -120,7 +120,7 @@ pub struct History {
 }
 
 impl History {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self { began: Instant::now(), events: Arc::default() }
     }
 
@@ -129,11 +129,11 @@ impl History {
     }
 
     /// Returns the age of the world.
-    pub(super) fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    pub(super) fn note(&self, process: Option<u32>, what: What) {
+    pub(crate) fn note(&self, process: Option<u32>, what: What) {
         let at = self.now();
         self.lock().push(Event { at, process, what });
     }

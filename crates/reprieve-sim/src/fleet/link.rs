@@ -20,9 +20,9 @@ const CLIENT_WAITS: Duration = Duration::from_secs(20);
 
 /// One process's link to the store.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) process: u32,
-    pub(super) history: History,
+pub(crate) struct Link {
+    pub(crate) process: u32,
+    pub(crate) history: History,
     dice: Mutex<SmallRng>,
     trouble: watch::Sender<Trouble>,
     calls: AtomicU64,
@@ -42,42 +42,42 @@ struct Fate {
 }
 
 impl Link {
-    pub(super) fn new(process: u32, seed: u64, history: History) -> Arc<Self> {
+    pub(crate) fn new(process: u32, seed: u64, history: History) -> Arc<Self> {
         let dice = Mutex::new(SmallRng::seed_from_u64(seed ^ (u64::from(process) << 32)));
         let (trouble, ended) = (watch::Sender::default(), watch::Sender::default());
         Arc::new(Self { process, history, dice, trouble, calls: AtomicU64::new(0), ended })
     }
 
-    pub(super) fn note(&self, what: What) {
+    pub(crate) fn note(&self, what: What) {
         self.history.note(Some(self.process), what);
     }
 
     /// Returns a number for a call with a recorded answer.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.calls.fetch_add(1, Relaxed)
     }
 
-    pub(super) fn set(&self, trouble: Trouble) {
+    pub(crate) fn set(&self, trouble: Trouble) {
         self.trouble.send_replace(trouble);
     }
 
     /// Ends the link: the process has ended and sends nothing any more.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
     /// Completes when announcements can reach the process.
-    pub(super) async fn hears(&self) {
+    pub(crate) async fn hears(&self) {
         // The sender lives in `self`.
         let _ = self.trouble.subscribe().wait_for(|trouble| !trouble.partitioned).await;
     }
 
     /// Sends a request that performs `work` at the store, and waits for the answer.
-    pub(super) async fn call<T, F>(&self, operation: &'static str, work: F) -> Result<T>
+    pub(crate) async fn call<T, F>(&self, operation: &'static str, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,

@@ -22,9 +22,13 @@ mod world;
 
 use std::time::{Duration, UNIX_EPOCH};
 
+pub(crate) use blobs::{FarBlobs, FarRoster};
 pub use checker::{Violation, check};
 pub use history::{Cause, Event, History, What};
+pub(crate) use link::Link;
 pub use plan::{Action, JobPlan, Nature, Plan, Trouble, Where};
+pub(crate) use queue::FarQueue;
+pub(crate) use records::FarRecords;
 pub use store::{FinalStore, Letter};
 
 use reprieve_core::{Error, ErrorKind, Result, chance, clock};
@@ -43,7 +47,7 @@ pub struct Run {
 }
 
 /// The wall-clock time at which every world begins, after the Unix epoch.
-const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
+pub(crate) const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
 
 /// Runs the world of `seed` on this thread.
 ///

@@ -16,7 +16,7 @@ use super::village::{Village, number_in};
 
 /// A process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     pub(super) machine: usize,
     pub(super) old: bool,
     pub(super) shards: usize,

@@ -16,12 +16,12 @@ use super::records::number;
 
 /// A shard at the other end of a [`Link`].
 #[derive(Debug)]
-pub(super) struct FarQueue {
-    pub(super) name: String,
-    pub(super) queue: Arc<MemoryQueue>,
-    pub(super) link: Arc<Link>,
+pub(crate) struct FarQueue {
+    pub(crate) name: String,
+    pub(crate) queue: Arc<MemoryQueue>,
+    pub(crate) link: Arc<Link>,
     /// Whether the store announces new messages.
-    pub(super) hints: bool,
+    pub(crate) hints: bool,
 }
 
 impl FarQueue {
@@ -57,12 +57,12 @@ impl FarQueue {
 }
 
 /// Returns the ends of deliveries that a body contains.
-pub(super) fn ends(body: &[u8]) -> Vec<End> {
+pub(crate) fn ends(body: &[u8]) -> Vec<End> {
     Envelope::read(body, &MessageId::new("m"), None).map_or_else(|_| Vec::new(), |it| it.notes.ends)
 }
 
 /// Returns the job and the generation that a body names.
-pub(super) fn named(body: &[u8]) -> Option<(usize, u32)> {
+pub(crate) fn named(body: &[u8]) -> Option<(usize, u32)> {
     let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
     Some((number(&envelope.job), envelope.notes.generation))
 }

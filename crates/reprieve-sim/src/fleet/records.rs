@@ -18,9 +18,9 @@ use super::link::Link;
 
 /// The records at the other end of a [`Link`].
 #[derive(Debug)]
-pub(super) struct FarRecords {
-    pub(super) records: Arc<MemoryRecords>,
-    pub(super) link: Arc<Link>,
+pub(crate) struct FarRecords {
+    pub(crate) records: Arc<MemoryRecords>,
+    pub(crate) link: Arc<Link>,
 }
 
 /// The part of a saved state that the checker reads.
@@ -30,12 +30,12 @@ struct Step {
 }
 
 /// Returns the job's number in the plan.
-pub(super) fn number(job: &JobId) -> usize {
+pub(crate) fn number(job: &JobId) -> usize {
     job.as_str().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)
 }
 
 /// Returns the step of a saved state.
-pub(super) fn step(state: &[u8]) -> Option<u32> {
+pub(crate) fn step(state: &[u8]) -> Option<u32> {
     decode_state(state).ok().map(|Step { at }| at)
 }
 

@@ -1,11 +1,10 @@
 //! The healer of one worker: from a proven fault to a machine that is reported, and back.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
 use reprieve_core::healing::{
-    Action, Evidence, Fault, Fleet, HealingAction, Layer, REPAIR_EVERY, Refusal, Verdict, decide,
+    Action, Evidence, Fault, Fleet, HealingAction, Layer, Outcome, REPAIR_EVERY, Refusal, Verdict, decide,
 };
 use reprieve_core::interruption::Stage;
 use reprieve_core::ports::Store;
@@ -54,6 +53,8 @@ pub(super) struct Healer {
     seen: Option<(Instant, Fleet)>,
     /// Why the VM was kept although it has a fault.
     refused: Option<Refusal>,
+    /// How long after the last sound write its fault was proven.
+    found_after: Option<Duration>,
     repair: Repair,
 }
 
@@ -91,19 +92,32 @@ impl Healer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store);
-        let (seen, refused, repair) = (None, None, Repair::None);
-        Self { store, monitor, health, drains, log, vm, boot, budget, claims, seen, refused, repair }
+        let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
+        Self {
+            store,
+            monitor,
+            health,
+            drains,
+            log,
+            vm,
+            boot,
+            budget,
+            claims,
+            seen,
+            refused,
+            found_after,
+            repair,
+        }
     }
 
-    /// Probes these directories until the process ends.
-    pub(super) async fn run(mut self, directories: Vec<PathBuf>) {
-        let mut probe = Probe::new(directories);
+    /// Probes the disks until the process ends.
+    pub(super) async fn run(mut self, mut probe: Probe) {
         if let Some((before, _)) = self.last_diagnosis().await.ok().flatten()
             && before.boot == self.boot
         {
             probe.trust(&before.place);
         }
-        let (mut is_first, mut fault) = (true, None);
+        let (mut is_first, mut fault, mut sound_at) = (true, None, None);
         let (mut idle, mut looking) = (Some(probe), None);
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -121,6 +135,12 @@ impl Healer {
                     tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
                 }
                 self.monitor.show_fault(seen.as_ref().map(ToString::to_string));
+                if probe.is_sound() {
+                    sound_at = Some(Instant::now());
+                }
+                if fault.is_none() && seen.is_some() {
+                    self.found_after = sound_at.map(|at: Instant| at.elapsed());
+                }
                 (idle, looking, fault) = (Some(probe), None, seen);
             }
             self.review(fault.clone()).await;
@@ -131,13 +151,13 @@ impl Healer {
         match (&self.repair, fault) {
             (Repair::GivenUp, _) | (Repair::None, None) => self.refused = None,
             (Repair::Followed | Repair::Reported { .. }, None) => {
-                self.take_back("the fault is gone", Repair::None);
+                self.take_back("the fault is gone", Outcome::Healed, Repair::None);
             }
             (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
-                self.take_back("the claim could not be renewed", Repair::None);
+                self.take_back("the claim could not be renewed", Outcome::Failed, Repair::None);
             }
             (Repair::Reported { since, .. }, Some(_)) if since.elapsed() > REPORTED_MAX => {
-                self.take_back("nobody has replaced this VM for two hours", Repair::GivenUp);
+                self.take_back("nobody has replaced this VM for two hours", Outcome::Failed, Repair::GivenUp);
             }
             (Repair::Reported { .. }, Some(_)) => {}
             // The platform takes this VM away already.
@@ -195,8 +215,9 @@ impl Healer {
     /// Stores the diagnosis, releases everything, and then reports the VM.
     async fn replace(&mut self, fault: &Fault, claim: Claim) -> Result<()> {
         self.store_diagnosis(fault).await?;
-        self.note(Action::Diagnose, fault.to_string());
-        let before = self.monitor.last_drain();
+        let found_after = self.found_after;
+        self.monitor.note(&HealingAction { found_after, ..self.action(Action::Diagnose, fault.to_string()) });
+        let (before, began) = (self.monitor.last_drain(), Instant::now());
         self.drains.begin();
         let drained = async {
             while self.monitor.last_drain() == before {
@@ -206,21 +227,28 @@ impl Healer {
         if timeout(self.budget + DRAIN_SLACK, drained).await.is_err() {
             tracing::warn!("the drain of a VM with a fault has not ended in time");
         }
-        self.note(Action::ReportUnhealthy, fault.to_string());
+        let took = Some(began.elapsed());
+        let action = self.action(Action::ReportUnhealthy, fault.to_string());
+        self.monitor.note(&HealingAction { found_after, took, ..action });
         self.health.report_unhealthy(true);
         self.repair = Repair::Reported { since: Instant::now(), claim };
         Ok(())
     }
 
-    fn take_back(&mut self, why: &str, repair: Repair) {
+    fn take_back(&mut self, why: &str, outcome: Outcome, repair: Repair) {
         self.health.report_unhealthy(false);
-        self.note(Action::ReportHealthy, why.to_owned());
+        let took = match &self.repair {
+            Repair::Reported { since, .. } => Some(since.elapsed()),
+            Repair::None | Repair::Followed | Repair::GivenUp => None,
+        };
+        let action = self.action(Action::ReportHealthy, why.to_owned());
+        self.monitor.note(&HealingAction { outcome, took, ..action });
         self.drains.end();
         self.repair = repair;
     }
 
-    fn note(&self, action: Action, why: String) {
-        self.monitor.note(&HealingAction::new(Layer::Vm, action, self.name(), why));
+    fn action(&self, action: Action, why: String) -> HealingAction {
+        HealingAction::new(Layer::Vm, action, self.name(), why)
     }
 
     /// The VM's name, or its boot while that is unknown.
@@ -277,6 +305,7 @@ mod tests {
     use std::sync::Arc;
 
     use reprieve_core::healing::FaultKind;
+    use reprieve_core::ledger::Ledger;
     use reprieve_core::memory::{self, Fault as StoreFault, Faults};
     use reprieve_core::ports::WorkerReport;
     use reprieve_core::telemetry::ByLayer;
@@ -395,6 +424,11 @@ mod tests {
             [ill.done("diagnose"), ill.done("report_unhealthy"), ill.done("report_healthy")],
             [1, 1, 1]
         );
+        sleep(Duration::from_secs(1)).await;
+        let noted = Ledger::new(store.records.clone()).read(0).await.unwrap().healings;
+        let ended = noted.iter().find(|it| it.action == "report_healthy").unwrap();
+        assert_eq!(ended.outcome, "healed");
+        assert!((600_000..=620_000).contains(&ended.took_ms.unwrap()), "{ended:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,8 @@ mod fleet;
 mod healer;
 #[cfg(target_os = "linux")]
 mod probe;
+#[cfg(all(test, target_os = "linux"))]
+mod replay_tests;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::Healing;
@@ -32,6 +34,7 @@ mod linux {
 
     use super::drain_source::DrainSource;
     use super::healer::{Healer, Parts};
+    use super::probe::Probe;
     use crate::health::Health;
     use crate::logging::Recent;
     use crate::settings::WorkerSettings;
@@ -75,7 +78,7 @@ mod linux {
         pub(crate) fn begin(self, monitor: Monitor, health: Health, boot: String, tasks: &mut JoinSet<()>) {
             let Some(Prepared { store, log, vm, budget, drains, directories }) = self.0 else { return };
             let parts = Parts { store, monitor, health, drains, log, vm, boot, budget };
-            tasks.spawn(Healer::new(parts).run(directories));
+            tasks.spawn(Healer::new(parts).run(Probe::new(directories)));
         }
     }
 

@@ -17,10 +17,13 @@ pub(super) const PROOF: u32 = 3;
 /// A block of a file system: what it takes to reach the disk.
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 
-/// The directories that are probed.
-#[derive(Debug)]
+/// Writes to a directory once.
+type Write = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
+
+/// The directories that are probed, and how one is written to.
 pub(super) struct Probe {
     directories: Vec<Watched>,
+    write: Write,
 }
 
 #[derive(Debug)]
@@ -51,14 +54,27 @@ impl Watched {
 
 impl Probe {
     pub(super) fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self::by(directories, write)
+    }
+
+    /// Probes these directories by such writes.
+    pub(super) fn by(
+        directories: impl IntoIterator<Item = PathBuf>,
+        write: impl Fn(&Path) -> io::Result<()> + Send + 'static,
+    ) -> Self {
         let watched = |path| Watched { path, has_been_written: false, failed: None };
-        Self { directories: directories.into_iter().map(watched).collect() }
+        Self { directories: directories.into_iter().map(watched).collect(), write: Box::new(write) }
     }
 
     /// Returns the directories that have taken a write.
     pub(super) fn directories(&self) -> Vec<&Path> {
         let written = self.directories.iter().filter(|watched| watched.has_been_written);
         written.map(|watched| watched.path.as_path()).collect()
+    }
+
+    /// Whether every directory took the last write.
+    pub(super) fn is_sound(&self) -> bool {
+        self.directories.iter().all(|watched| watched.failed.is_none())
     }
 
     /// Believes an earlier process of this boot that it has written to these places.
@@ -71,7 +87,7 @@ impl Probe {
     /// Writes to each directory once, and returns the fault that is proven by now. Blocks for as long as a disk does.
     pub(super) fn look(&mut self) -> Option<Fault> {
         for watched in &mut self.directories {
-            watched.note(&write(&watched.path));
+            watched.note(&(self.write)(&watched.path));
         }
         self.directories.iter().find_map(Watched::proven)
     }
