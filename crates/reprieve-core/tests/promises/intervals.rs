@@ -22,8 +22,14 @@ async fn machine(ledger: &Ledger, boot: &str, hours: i64, after: i64, how: How) 
     let (worker, boot) = (WorkerId::unique(), boot.to_owned());
     let booted = unix_millis() - hours * HOUR_MS;
     let machine = Machine::default();
-    let entry =
-        Boot { boot: boot.clone(), worker: worker.clone(), at_unix_ms: booted, machine: machine.clone() };
+    let entry = Boot {
+        boot: boot.clone(),
+        worker: worker.clone(),
+        at_unix_ms: booted,
+        machine: machine.clone(),
+        seen_unix_ms: None,
+        worked_on_unix_ms: None,
+    };
     assert!(ledger.write(Entry::Boot(entry)).await.unwrap());
     let (at_unix_ms, queue, jobs) = (booted + after * HOUR_MS, String::new(), Vec::new());
     let end = Interruption { worker, boot, machine, queue, at_unix_ms, jobs, how };
