@@ -23,7 +23,19 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
     "reprieve-core",
     &[
         // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
-        &["chance", "clock", "codec", "hash", "mutex", "panics", "process", "shorten", "telemetry", "watch"],
+        &[
+            "chance",
+            "clock",
+            "codec",
+            "hash",
+            "mutex",
+            "panics",
+            "process",
+            "run_clock",
+            "shorten",
+            "telemetry",
+            "watch",
+        ],
         // The values that ports and formats consist of.
         &[
             "checkpoint",
@@ -45,7 +57,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Decisions without I/O.
         &["healing", "interruption"],
         // What a team implements and uses.
-        &["saving", "shared_state", "time_limit"],
+        &["saving", "shared_state", "store_time", "time_limit"],
         &["context", "job"],
         &["attachment", "compute", "files", "long_step"],
         &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],

@@ -100,7 +100,7 @@ impl Dispatcher {
             drains: Drains::new(Arc::clone(&shared)),
             reporter,
             janitor: Janitor::new(Arc::clone(&shared)),
-            stalls: Stalls::new(),
+            stalls: Stalls::default(),
             stuck: StuckSlots::new(Arc::clone(&shared)),
             ticks,
             held_at_drain: Vec::new(),
