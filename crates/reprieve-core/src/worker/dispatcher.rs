@@ -207,7 +207,7 @@ impl Dispatcher {
         let why = "half of its slots are stuck";
         let worker = self.shared.worker.as_str();
         self.shared.books.healing(&HealingAction::new(Layer::Worker, healing::Action::Restart, worker, why));
-        let (kind, budget) = (NoticeKind::Manual, self.shared.settings.budget);
+        let (kind, budget) = (NoticeKind::Restart, self.shared.settings.budget);
         let deadline = Deadline::of(&Notice::now("restart", kind.clone()), budget);
         self.decide(Event::StopRequested(DrainOrder { kind, deadline, lead: None }));
     }
