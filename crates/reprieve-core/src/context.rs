@@ -25,6 +25,7 @@ use crate::record::Handle;
 use crate::retry::{FOREVER, Patience, may_pass_for_a_job, persist};
 use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
+use crate::store_time::StoreTime;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
 use crate::watch;
@@ -98,8 +99,8 @@ pub(crate) struct JobRun {
     pub(crate) blocks: AtomicBool,
     /// It failed, and that is not counted.
     pub(crate) is_excused: AtomicBool,
-    /// Calls of its steps to the store that failed and are tried again.
-    pub(crate) outages: AtomicU64,
+    /// How long calls of its steps to the store have taken.
+    pub(crate) store_time: StoreTime,
     /// The span in which its steps run.
     pub(crate) span: OnceLock<tracing::span::Id>,
     /// Why the job was moved to this queue, once that is known.
@@ -374,8 +375,9 @@ impl JobContext {
         operation: &'static str,
         call: impl FnMut() -> F,
     ) -> Result<T> {
+        let under_way = self.run.store_time.begin();
         let again = |error: &Error| {
-            self.run.outages.fetch_add(1, Relaxed);
+            under_way.failed();
             may_pass_for_a_job(error) && !self.is_interrupted()
         };
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await

@@ -129,10 +129,12 @@ mod redrive;
 mod report;
 pub mod retention;
 pub mod retry;
+mod run_clock;
 mod saving;
 mod shards;
 mod shared_state;
 mod shorten;
+mod store_time;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

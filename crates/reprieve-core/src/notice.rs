@@ -53,6 +53,10 @@ pub enum NoticeKind {
     Signal,
     /// An operator or program asked for a drain.
     Manual,
+    /// The VM has a proven fault, and its worker asks for its replacement.
+    Repair,
+    /// Half of the worker's slots are stuck, and its process starts again.
+    Restart,
     /// An event type that this version does not know.
     Other(String),
 }
@@ -70,6 +74,8 @@ impl NoticeKind {
             Self::Rebalance => "SpotRebalanceRecommendation",
             Self::Signal => "Signal",
             Self::Manual => "Manual",
+            Self::Repair => "Repair",
+            Self::Restart => "Restart",
             Self::Other(name) => name,
         }
     }
@@ -144,7 +150,7 @@ impl Notice {
     #[must_use]
     pub fn lead(&self) -> Option<Duration> {
         match (&self.kind, self.phase, self.not_before) {
-            (NoticeKind::Signal | NoticeKind::Manual, ..) => None,
+            (NoticeKind::Signal | NoticeKind::Manual | NoticeKind::Repair | NoticeKind::Restart, ..) => None,
             (_, Phase::Scheduled, Some(at)) => Some(at.saturating_duration_since(self.received)),
             (_, Phase::Scheduled | Phase::Started, _) => Some(Duration::ZERO),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::mutex::get;
+use crate::run_clock::RunClock;
 
 /// How much longer than its timeout a step that blocks its thread may run before its job is given up.
 const GRACE: Duration = Duration::from_secs(2);
@@ -42,11 +43,12 @@ impl TimedOut {
 }
 
 /// How long one run of a job may still take. Only its steps count: a save takes as long as the store does,
-/// and a rest as long as the notice.
+/// and a rest as long as the notice. A freeze of the machine does not count either.
 #[derive(Debug, Default)]
 pub(crate) struct TimeLimit {
     step: Option<Duration>,
     job: Option<Duration>,
+    clock: RunClock,
     attempt: Mutex<Attempt>,
 }
 
@@ -60,23 +62,22 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn ran(self) -> Duration {
-        self.before + self.running.map_or(Duration::ZERO, |step| step.since.elapsed())
+    fn ran(self, now: Duration) -> Duration {
+        self.before + self.running.map_or(Duration::ZERO, |step| now.saturating_sub(step.since))
     }
 }
 
-/// A step that runs, or its part since it saved.
+/// A step that runs, or its part since it saved, by the worker's clock.
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    since: Instant,
+    since: Duration,
     /// When it must have ended.
-    up: Option<(Instant, TimedOut)>,
+    up: Option<(Duration, TimedOut)>,
 }
 
 impl TimeLimit {
-    pub(crate) const fn new(step: Option<Duration>, job: Option<Duration>) -> Self {
-        let attempt = Attempt { before: Duration::ZERO, running: None };
-        Self { step, job, attempt: Mutex::new(attempt) }
+    pub(crate) fn new(step: Option<Duration>, job: Option<Duration>, clock: RunClock) -> Self {
+        Self { step, job, clock, attempt: Mutex::default() }
     }
 
     /// Whether there is a timeout.
@@ -96,7 +97,7 @@ impl TimeLimit {
 
     /// Returns how long the attempt has run.
     pub(crate) fn ran(&self) -> Duration {
-        get(&self.attempt).ran()
+        get(&self.attempt).ran(self.clock.now())
     }
 
     /// The same in milliseconds, as records have it.
@@ -104,17 +105,24 @@ impl TimeLimit {
         u64::try_from(self.ran().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a step, or its time anew after it saved. Returns when it must have ended.
+    /// Begins a step, or its time anew after it saved. Returns when it is to be looked at, as
+    /// [`look_at`](Self::look_at) does.
     pub(crate) fn begin_step(&self) -> Option<Instant> {
-        let since = Instant::now();
+        let since = self.clock.now();
         let of_step = self.step.map(|limit| (since + limit, TimedOut::Step(limit)));
         self.change(|attempt| {
-            let left = |limit: Duration| limit.saturating_sub(attempt.ran());
+            let left = |limit: Duration| limit.saturating_sub(attempt.ran(since));
             let of_job = self.job.map(|limit| (since + left(limit), TimedOut::Job(limit)));
             let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
             attempt.running = Some(Running { since, up });
-            up.map(|(at, _)| at)
+            up.map(|(at, _)| Instant::now() + at.saturating_sub(since))
         })
+    }
+
+    /// Returns when the step that runs has passed its timeout, unless the machine is frozen meanwhile.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        let (at, _) = get(&self.attempt).running?.up?;
+        Some(Instant::now() + at.saturating_sub(self.clock.now()))
     }
 
     /// Returns the timeout of the job, if the attempt has run for so long.
@@ -124,7 +132,8 @@ impl TimeLimit {
 
     /// Ends the step.
     pub(crate) fn end_step(&self) {
-        self.change(|attempt| *attempt = Attempt { before: attempt.ran(), running: None });
+        let now = self.clock.now();
+        self.change(|attempt| *attempt = Attempt { before: attempt.ran(now), running: None });
     }
 
     /// Changes it at once, since a guardian may ask for it meanwhile.
@@ -135,17 +144,18 @@ impl TimeLimit {
     /// Returns the timeout that the step that runs has passed.
     pub(crate) fn of_step(&self) -> Option<TimedOut> {
         let up = get(&self.attempt).running.and_then(|step| step.up);
-        up.filter(|(at, _)| *at <= Instant::now()).map(|(_, what)| what)
+        up.filter(|(at, _)| *at <= self.clock.now()).map(|(_, what)| what)
     }
 
-    /// Returns since when the step that runs does, or its part since it saved; `None` between two steps, and while
-    /// the job saves or rests.
-    pub(crate) fn in_step_since(&self) -> Option<Instant> {
+    /// Returns since when the step that runs does, or its part since it saved, by the worker's clock; `None` between
+    /// two steps, and while the job saves or rests.
+    pub(crate) fn in_step_since(&self) -> Option<Duration> {
         get(&self.attempt).running.map(|step| step.since)
     }
 
-    /// Returns when the job is given up if its step has not ended.
-    pub(crate) fn gives_up_at(&self) -> Option<Instant> {
-        get(&self.attempt).running.and_then(|step| step.up).map(|(at, _)| at + GRACE)
+    /// Whether the step that runs has passed its timeout for so long that the job is given up.
+    pub(crate) fn is_to_be_given_up(&self) -> bool {
+        let up = get(&self.attempt).running.and_then(|step| step.up);
+        up.is_some_and(|(at, _)| at + GRACE <= self.clock.now())
     }
 }

@@ -32,6 +32,8 @@ pub struct Checkup {
     pub vm_name: Option<String>,
     /// What jobs depend on besides the store, by the names in `reprieve.toml`.
     pub dependencies: Vec<(String, Arc<dyn Dependency>)>,
+    /// The memory that one job of a kind takes, by the kinds' names in `reprieve.toml`.
+    pub memory: Vec<(String, u64)>,
     /// The lease, the budget and the other settings of the worker itself.
     pub worker: Settings,
 }
@@ -54,7 +56,7 @@ impl Checkup {
     /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with them.
     pub fn read(args: &WorkerArgs) -> Result<Self> {
         let (settings, origins) = WorkerSettings::read_with_origins(args)?;
-        let WorkerSettings { store, metadata, vm_name, worker, dependencies, .. } = settings;
+        let WorkerSettings { store, metadata, vm_name, worker, dependencies, kinds, .. } = settings;
         let StoreSettings { address, queues, container } = store;
         let metadata_given =
             origins.iter().any(|origin| origin.key == "metadata-url" && origin.place.is_some());
@@ -73,8 +75,26 @@ impl Checkup {
             metadata_given,
             vm_name,
             dependencies: dependencies.into_parts(),
+            memory: kinds.memory(),
             worker,
         })
+    }
+
+    /// Returns a sentence for each amount of memory that is more than this machine has, or the cgroup that this process
+    /// is in.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn too_much_memory(&self) -> Vec<String> {
+        let kinds = self.memory.iter().map(|(kind, bytes)| (kind.as_str(), *bytes));
+        let pools = crate::readings::memory_pools();
+        reprieve_core::pressure::too_much_memory(&pools, self.worker.memory_reserve, kinds)
+    }
+
+    /// Returns nothing: how much memory there is, is read on Linux only.
+    #[cfg(not(target_os = "linux"))]
+    #[must_use]
+    pub fn too_much_memory(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

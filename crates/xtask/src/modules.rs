@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "mutex",
                 "panics",
                 "process",
+                "run_clock",
                 "shorten",
                 "telemetry",
                 "watch",
@@ -57,7 +58,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             // Decisions without I/O.
             &["healing", "interruption"],
             // What a team implements and uses.
-            &["saving", "shared_state", "time_limit"],
+            &["saving", "shared_state", "store_time", "time_limit"],
             &["context", "job"],
             &["attachment", "compute", "files", "long_step"],
             &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],

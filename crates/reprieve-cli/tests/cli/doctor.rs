@@ -131,6 +131,22 @@ async fn a_good_account_is_well_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_the_machine_does_not_have_is_a_warning() {
+    let (place, double) = (Place::new(), double().await);
+    let store = double.connection_string();
+    made(&place, &store).await;
+    place.write("reprieve.toml", "[kinds.render]\nmemory = '900TiB'\n[kinds.small]\nmemory = '1B'\n");
+    let (code, report) = report(&place, &store, &["--memory-reserve", "800TiB"]).await;
+    let findings = report["findings"].as_array().expect("findings");
+    let texts: Vec<_> = findings.iter().filter(|one| one["name"] == "memory").map(Value::to_string).collect();
+    let [reserve, kind] = texts.as_slice() else { panic!("{texts:#?}") };
+    assert!(reserve.contains("--memory-reserve is 838860800 MiB"), "{reserve}");
+    assert!(kind.contains("kind \\\"render\\\""), "{kind}");
+    assert_eq!((code, report["warnings"].as_u64()), (Some(0), Some(2)), "{report:#}");
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_that_is_missing_is_a_problem_with_its_cure() {
     for (operation, name) in [
         (Operation::Send, "queue roles: send"),

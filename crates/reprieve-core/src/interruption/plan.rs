@@ -115,7 +115,7 @@ impl Plan {
 ///
 /// | notice | plan |
 /// |---|---|
-/// | `Preempt`, `Signal`, `Manual` | drain now |
+/// | `Preempt`, `Signal`, `Manual`, `Repair`, `Restart` | drain now |
 /// | `Terminate`, `Reboot`, `Redeploy`, Started | drain now |
 /// | `Terminate` | receive nothing more; jobs done in time continue, release the others; ready when drained |
 /// | `Reboot`, `Redeploy` by the platform | save now, continue, leave longer jobs to others, drain to end before `NotBefore`; ready when drained |
@@ -130,7 +130,9 @@ impl Plan {
 pub fn plan(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     let planned = match (&notice.kind, notice.phase) {
         // These come from the process itself, which alone knows when they have ended.
-        (NoticeKind::Signal | NoticeKind::Manual, _) => return Plan::DRAIN,
+        (NoticeKind::Signal | NoticeKind::Manual | NoticeKind::Repair | NoticeKind::Restart, _) => {
+            return Plan::DRAIN;
+        }
         (NoticeKind::Preempt, _) => Plan::DRAIN,
         (NoticeKind::Terminate | NoticeKind::Reboot | NoticeKind::Redeploy, Phase::Started) => Plan::DRAIN,
         (NoticeKind::Terminate, Phase::Scheduled) => terminate(notice, own),

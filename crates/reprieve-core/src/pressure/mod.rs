@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use episode::{Episode, Turn};
 pub use episode::{IO_ERRORS_QUIET, LASTS_AT_LEAST};
 pub(crate) use reserve::{JobMemory, shortage};
-pub use reserve::{MemoryReserve, OnPressure};
+pub use reserve::{MemoryReserve, OnPressure, too_much_memory};
 
 /// Reads the machine's state.
 ///

@@ -30,6 +30,33 @@ impl MemoryReserve {
     }
 }
 
+/// Returns a sentence for each amount of memory in the settings that is more than all there is: the reserve, and what one
+/// job of a kind takes, by the kinds' names.
+#[must_use]
+pub fn too_much_memory<'a>(
+    pools: &[Pool],
+    reserve: Option<MemoryReserve>,
+    kinds: impl IntoIterator<Item = (&'a str, u64)>,
+) -> Vec<String> {
+    let Some(least) = pools.iter().min_by_key(|pool| pool.total_bytes) else { return Vec::new() };
+    let more = |bytes: u64| bytes > least.total_bytes;
+    let shown = |bytes: u64| {
+        let (has, place) = (least.total_bytes >> 20, &least.name);
+        format!("{} MiB, which is more than the {has} MiB of memory of {place}", bytes >> 20)
+    };
+    let of_reserve = reserve.map(|reserve| reserve.of(least.total_bytes)).filter(|bytes| more(*bytes));
+    let of_reserve = of_reserve.map(|bytes| {
+        format!("--memory-reserve is {}: jobs run one at a time; set a smaller reserve", shown(bytes))
+    });
+    let of_kinds = kinds.into_iter().filter(|(_, bytes)| more(*bytes)).map(|(kind, bytes)| {
+        format!(
+            "memory of kind {kind:?} is {}: with --memory-reserve such a job runs alone; set what one takes",
+            shown(bytes)
+        )
+    });
+    of_reserve.into_iter().chain(of_kinds).collect()
+}
+
 /// The memory of the jobs of a worker, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct JobMemory {
@@ -54,6 +81,25 @@ pub(crate) fn shortage(pools: &[Pool], reserve: MemoryReserve, jobs: JobMemory) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_that_are_more_than_all_memory_are_named() {
+        let pools = [Pool::new("the machine", 1 << 30, 8 << 30), Pool::new("the cgroup /a", 0, 400 << 20)];
+        let [all, none] = [MemoryReserve::Bytes(400 << 20), MemoryReserve::Percent(90)];
+        for fits in [Some(all), Some(none), None] {
+            assert_eq!(too_much_memory(&pools, fits, [("a", 400 << 20), ("b", 0)]), Vec::<String>::new());
+        }
+        let said = too_much_memory(&pools, Some(MemoryReserve::Bytes(5 << 40)), [("a", 401 << 20), ("b", 1)]);
+        let expected = [
+            "--memory-reserve is 5242880 MiB, which is more than the 400 MiB of memory of the cgroup /a: jobs run one at a time; set a smaller reserve",
+            "memory of kind \"a\" is 401 MiB, which is more than the 400 MiB of memory of the cgroup /a: with --memory-reserve such a job runs alone; set what one takes",
+        ];
+        assert_eq!(said, expected);
+        assert_eq!(
+            too_much_memory(&[], Some(MemoryReserve::Bytes(5 << 40)), [("a", 1 << 50)]),
+            Vec::<String>::new()
+        );
+    }
 
     #[test]
     fn a_job_begins_while_its_memory_and_that_to_come_leave_the_reserve() {

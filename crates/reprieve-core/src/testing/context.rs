@@ -27,6 +27,7 @@ use crate::record::{Handle, Identity};
 use crate::retry::FOREVER;
 use crate::saving::StepSaves;
 use crate::shared_state::SharedStates;
+use crate::store_time::StoreTime;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
 use crate::watch;
@@ -129,7 +130,7 @@ impl TestContext {
             hung: OnceLock::new(),
             blocks: AtomicBool::new(false),
             is_excused: AtomicBool::new(false),
-            outages: AtomicU64::new(0),
+            store_time: StoreTime::default(),
             span: OnceLock::new(),
             escalated: OnceLock::new(),
             has_resumed: AtomicBool::new(false),

@@ -41,6 +41,7 @@ use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::pressure;
 use crate::process::in_process;
 use crate::report::Stopped;
+use crate::run_clock::RunClock;
 use crate::shared_state::Start;
 use crate::telemetry::Telemetry;
 use crate::watch;
@@ -457,6 +458,7 @@ impl WorkerBuilder {
         let shared = Shared {
             books: Arc::clone(&books),
             worker: self.id.clone(),
+            clock: RunClock::default(),
             releases: (0..self.store.queue.parts()).map(part).collect(),
             isolation: Arc::new(Isolation::default()),
             numbers: AtomicU64::new(0),

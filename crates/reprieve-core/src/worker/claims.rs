@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::fleet_slots::{FleetSlot, FleetSlots, SLOTS_MAX};
+use crate::error::Result;
+use crate::ids::WorkerId;
 use crate::ports::{RecordStore, Store};
 
 /// The name of the slots. A kind of job has no line break in its name.
@@ -19,6 +21,7 @@ const LEASE: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub struct Claims {
     records: Arc<dyn RecordStore>,
+    holder: WorkerId,
     /// By their number, which grows with the fleet. Each remembers since when the claims of others are unchanged.
     slots: Mutex<BTreeMap<u32, Arc<FleetSlots>>>,
 }
@@ -36,10 +39,23 @@ impl Claim {
 }
 
 impl Claims {
-    /// The claims in this store.
+    /// The claims in this store, for the machine with this id, such as the id of its boot.
     #[must_use]
-    pub fn new(store: &Store) -> Self {
-        Self { records: Arc::clone(&store.records), slots: Mutex::default() }
+    pub fn new(store: &Store, machine: &str) -> Self {
+        let (records, holder) = (Arc::clone(&store.records), WorkerId::new(machine));
+        Self { records, holder, slots: Mutex::default() }
+    }
+
+    /// Whether a worker of this machine holds a claim, this one or another. One that was not seen to be renewed for ten
+    /// minutes is none.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn is_machine_claimed(&self) -> Result<bool> {
+        if self.holder.as_str().is_empty() {
+            return Ok(false);
+        }
+        self.slots(1).has_own().await
     }
 
     /// Takes one of `count` claims; `None` if none is free, or if the store does not answer. That of a worker that
@@ -47,11 +63,15 @@ impl Claims {
     /// Cancel-safe: one that is taken for nobody is released.
     pub async fn take(&self, count: usize) -> Option<Claim> {
         let count = u32::try_from(count).unwrap_or(SLOTS_MAX).clamp(1, SLOTS_MAX);
-        let slots = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(FleetSlots::new(NAME, count, LEASE, Arc::clone(&self.records)));
-            Arc::clone(slots.entry(count).or_insert_with(new))
+        self.slots(count).take().await.map(Claim)
+    }
+
+    fn slots(&self, count: u32) -> Arc<FleetSlots> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let slots = FleetSlots::new(NAME, count, LEASE, Arc::clone(&self.records));
+            Arc::new(slots.held_by(self.holder.clone()))
         };
-        slots.take().await.map(Claim)
+        Arc::clone(slots.entry(count).or_insert_with(new))
     }
 }

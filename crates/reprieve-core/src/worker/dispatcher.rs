@@ -100,7 +100,7 @@ impl Dispatcher {
             drains: Drains::new(Arc::clone(&shared)),
             reporter,
             janitor: Janitor::new(Arc::clone(&shared)),
-            stalls: Stalls::new(),
+            stalls: Stalls::default(),
             stuck: StuckSlots::new(Arc::clone(&shared)),
             ticks,
             held_at_drain: Vec::new(),
@@ -207,7 +207,7 @@ impl Dispatcher {
         let why = "half of its slots are stuck";
         let worker = self.shared.worker.as_str();
         self.shared.books.healing(&HealingAction::new(Layer::Worker, healing::Action::Restart, worker, why));
-        let (kind, budget) = (NoticeKind::Manual, self.shared.settings.budget);
+        let (kind, budget) = (NoticeKind::Restart, self.shared.settings.budget);
         let deadline = Deadline::of(&Notice::now("restart", kind.clone()), budget);
         self.decide(Event::StopRequested(DrainOrder { kind, deadline, lead: None }));
     }

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::chance;
 use crate::error::{ErrorKind, Result};
 use crate::hash::ContentHash;
-use crate::ids::JobId;
+use crate::ids::{JobId, WorkerId};
 use crate::names::SLOT_IDS;
 use crate::ports::{RecordStore, RecordWrite, Stored, Version};
 use crate::process::in_process;
@@ -48,6 +48,8 @@ pub(super) struct FleetSlots {
     ids: Vec<JobId>,
     lease: Duration,
     records: Arc<dyn RecordStore>,
+    /// Written into the slots that are held, where others are to know whose they are.
+    holder: Option<WorkerId>,
     state: Mutex<State>,
     /// Locked while this worker looks for a free slot.
     looking: AsyncMutex<()>,
@@ -120,7 +122,30 @@ impl FleetSlots {
         let hash = ContentHash::of(kind.as_bytes()).to_string();
         let name = format!("{SLOT_IDS}{}", hash.get(..16).unwrap_or(&hash));
         let ids = (0..count).filter_map(|number| JobId::parse(format!("{name}.{number:04}")).ok()).collect();
-        Self { ids, lease, records, state: Mutex::default(), looking: AsyncMutex::default() }
+        let (state, looking) = (Mutex::default(), AsyncMutex::default());
+        Self { ids, lease, records, holder: None, state, looking }
+    }
+
+    /// Writes this into the slots that are held.
+    pub(super) fn held_by(self, holder: WorkerId) -> Self {
+        Self { holder: Some(holder), ..self }
+    }
+
+    /// Whether any slot is held in the name of this one's holder, and was renewed within its lease as far as this
+    /// worker has seen.
+    pub(super) async fn has_own(&self) -> Result<bool> {
+        for (id, written_unix_ms) in self.list().await? {
+            let number = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse().ok());
+            if number.is_none_or(|number| self.unchanged(number, written_unix_ms) > self.lease) {
+                continue;
+            }
+            let stored = bounded("read a slot", TRY, self.records.load(&id)).await?;
+            let holder = stored.and_then(|stored| open(&stored.bytes).ok()).map(|record| record.owner.worker);
+            if holder.is_some() && holder == self.holder {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -234,6 +259,9 @@ impl FleetSlots {
     async fn write(&self, id: &JobId, nonce: &str, expected: Option<&Version>) -> Result<Version> {
         let mut record = Record::without_delivery(id.clone(), "");
         nonce.clone_into(&mut record.owner.nonce);
+        if let Some(holder) = &self.holder {
+            record.owner.worker = holder.clone();
+        }
         record.abandoned_after_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
         let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
         self.records.put(id, expected, write).await

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::kind::Kind;
 use super::shared::Shared;
 use crate::mutex::get;
-use crate::pressure::{Cause, Machine, MemoryReserve, OnPressure, Pool, Readings, Turn};
+use crate::pressure::{Cause, Machine, MemoryReserve, OnPressure, Pool, Readings, Turn, too_much_memory};
 use crate::telemetry::ByCause;
 
 /// How often the machine is looked at. Memory can run out within seconds.
@@ -32,9 +32,13 @@ const TRIAL: Duration = Duration::from_mins(1);
 pub(super) async fn watch(shared: Arc<Shared>, machine: Arc<dyn Machine>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_first = true;
     loop {
         ticks.tick().await;
         if let Ok(readings) = timeout(LOOK, machine.read()).await {
+            if std::mem::take(&mut is_first) {
+                shared.warn_of_too_much(&readings);
+            }
             shared.look_at(readings);
         }
         shared.pressure.note_look();
@@ -45,6 +49,13 @@ impl Shared {
     /// Whether nothing new is to be taken while a job runs.
     pub(super) fn is_under_pressure(&self) -> bool {
         self.settings.on_pressure == OnPressure::Save && self.pressure.is_on()
+    }
+
+    fn warn_of_too_much(&self, readings: &Readings) {
+        let kinds = self.kinds.iter().filter_map(|kind| Some((kind.name, kind.limits.memory?)));
+        for sentence in too_much_memory(&readings.memory, self.settings.memory_reserve, kinds) {
+            tracing::warn!("{sentence}");
+        }
     }
 
     fn look_at(&self, readings: Readings) {

@@ -29,12 +29,15 @@ use crate::interruption::Throttle;
 use crate::mutex::get;
 use crate::ports::{DeferredMessage, InFlight, Store};
 use crate::process::in_process;
+use crate::run_clock::RunClock;
 use crate::telemetry::Telemetry;
 use crate::watch;
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) worker: WorkerId,
+    /// The time for which this worker's process runs.
+    pub(super) clock: RunClock,
     /// The id of this machine's present boot; empty when unknown.
     pub(super) boot: String,
     pub(super) settings: Settings,

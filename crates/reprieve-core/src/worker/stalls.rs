@@ -27,44 +27,35 @@ const AT_LEAST: Duration = Duration::from_mins(5);
 /// The same while no job of its kind has moved in this worker: its first step may be a long one.
 const UNKNOWN: Duration = Duration::from_hours(1);
 
-/// A look that comes so much later than the one before follows a freeze of the machine, in which nothing moves.
-const GAP: Duration = Duration::from_secs(10);
-
 /// What the worker saw of its running jobs, by their numbers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Stalls {
     seen: BTreeMap<u64, Seen>,
-    looked: Instant,
 }
 
 #[derive(Debug)]
 struct Seen {
     moves: Moves,
-    since: Instant,
-    /// Its calls to the store that have failed, and since when none has: an outage is no fault of the job.
-    outages: u64,
-    undisturbed_since: Instant,
+    /// Since when it has not moved, by the worker's clock.
+    since: Duration,
+    /// How long its calls to the store had taken when it moved, or was between two steps, at last.
+    store_took: Duration,
 }
 
 impl Seen {
-    fn new(run: &JobRun, moves: Moves, since: Instant) -> Self {
-        Self { moves, since, outages: run.outages.load(Relaxed), undisturbed_since: since }
+    fn new(run: &JobRun, moves: Moves, since: Duration) -> Self {
+        Self { moves, since, store_took: run.store_time.taken() }
     }
 
-    /// Returns for how long the step that runs has stood still by its own fault.
-    fn still_in_step(&mut self, run: &JobRun, now: Instant) -> Option<Duration> {
-        let outages = run.outages.load(Relaxed);
-        if std::mem::replace(&mut self.outages, outages) != outages {
-            self.undisturbed_since = now;
-        }
-        let since = run.time_limit.in_step_since()?.max(self.since).max(self.undisturbed_since);
-        Some(now.saturating_duration_since(since))
-    }
-
-    /// A freeze of the machine is no time in which it could move.
-    fn skip(&mut self, gap: Duration) {
-        self.since += gap;
-        self.undisturbed_since += gap;
+    /// Returns for how long the step that runs has stood still by its own fault: without the time that the store took.
+    fn still_in_step(&mut self, run: &JobRun, now: Duration) -> Option<Duration> {
+        let took = run.store_time.taken();
+        let Some(since) = run.time_limit.in_step_since() else {
+            self.store_took = took;
+            return None;
+        };
+        let still = now.saturating_sub(since.max(self.since));
+        Some(still.saturating_sub(took.saturating_sub(self.store_took)))
     }
 }
 
@@ -83,27 +74,22 @@ impl Moves {
 }
 
 impl Stalls {
-    pub(super) fn new() -> Self {
-        Self { seen: BTreeMap::new(), looked: Instant::now() }
-    }
-
     /// Looks which jobs have moved, and says of those that have not for too long, once. Called once a second.
     pub(super) fn look(&mut self, shared: &Shared) {
-        let now = Instant::now();
-        let gap = now - std::mem::replace(&mut self.looked, now);
-        if gap > GAP {
-            self.seen.values_mut().for_each(|seen| seen.skip(gap));
-        }
+        // A freeze of the machine is no time in which they could move.
+        let now = shared.clock.now();
         let running = shared.running.all();
         self.seen.retain(|number, _| running.contains_key(number));
         let mut stalled = BTreeMap::new();
         for (number, (kind, run)) in running {
             // It waits for a slot before that.
-            let Some(began) = get(&run.began) else { continue };
+            if get(&run.began).is_none() {
+                continue;
+            }
             let moves = Moves::of(&run);
-            let seen = self.seen.entry(number).or_insert_with(|| Seen::new(&run, moves.clone(), began));
+            let seen = self.seen.entry(number).or_insert_with(|| Seen::new(&run, moves.clone(), now));
             if seen.moves == moves {
-                let (still, progress) = (now - seen.since, moves.progress);
+                let (still, progress) = (now.saturating_sub(seen.since), moves.progress);
                 if still >= kind.stalls_after() && run.stall(unix_millis_before(still)) {
                     let place = shared.place_of(&run);
                     tracing::warn!(job = %run.job, kind = kind.name, place, steps = moves.steps, ?still, done = progress.done, total = progress.total, "a job has made no step, no save and no progress for long; it may hang");
@@ -115,9 +101,10 @@ impl Stalls {
                     stop(shared, &kind, &run, still);
                 }
             } else {
-                kind.moves.note(now - seen.since);
+                let after = now.saturating_sub(seen.since);
+                kind.moves.note(after);
                 if run.go_on() {
-                    tracing::info!(job = %run.job, kind = kind.name, after = ?(now - seen.since), "a job that had not moved for long moves again");
+                    tracing::info!(job = %run.job, kind = kind.name, ?after, "a job that had not moved for long moves again");
                 }
                 *seen = Seen::new(&run, moves, now);
             }

@@ -17,7 +17,7 @@ async fn of_fifty_that_ask_at_once_no_more_get_a_claim_than_may() {
     on_one_clock();
     for count in [1, 3] {
         let store = memory::store();
-        let all: Vec<_> = (0..50).map(|_| Claims::new(&store)).collect();
+        let all: Vec<_> = (0..50).map(|number| Claims::new(&store, &format!("vm {number}"))).collect();
         let mut held: Vec<Claim> = Vec::new();
         for _ in 0..20 {
             held.extend(join_all(all.iter().map(|claims| claims.take(count))).await.into_iter().flatten());
@@ -36,7 +36,7 @@ async fn the_claim_of_a_machine_that_died_is_free_after_its_lease_and_not_before
     on_one_clock();
     let store = memory::store();
     let (gate, (took, is_taken)) = (Gate::new(), oneshot::channel());
-    let claims = Arc::new(Claims::new(&store));
+    let claims = Arc::new(Claims::new(&store, "one"));
     let holder = tokio::spawn(gate.clone().run(async move {
         let claim = claims.take(1).await.expect("it is free");
         took.send(()).unwrap();
@@ -44,7 +44,7 @@ async fn the_claim_of_a_machine_that_died_is_free_after_its_lease_and_not_before
         drop(claim);
     }));
     is_taken.await.unwrap();
-    let another = Claims::new(&store);
+    let another = Claims::new(&store, "another");
     for _ in 0..60 {
         sleep(secs(60)).await;
         assert!(another.take(1).await.is_none(), "its holder lives");
@@ -62,4 +62,25 @@ async fn the_claim_of_a_machine_that_died_is_free_after_its_lease_and_not_before
     assert!((secs(395)..secs(700)).contains(&died.elapsed()), "{:?}", died.elapsed());
     drop(taken);
     holder.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_workers_of_a_machine_know_its_claim_while_it_is_renewed_and_no_other_s() {
+    on_one_clock();
+    let store = memory::store();
+    let [one, same, other] = ["one", "one", "other"].map(|machine| Claims::new(&store, machine));
+    let known = async || {
+        let known = [one.is_machine_claimed().await, same.is_machine_claimed().await];
+        (known.map(Result::unwrap), other.is_machine_claimed().await.unwrap())
+    };
+    assert_eq!(known().await, ([false; 2], false));
+    // Of three that may be held, while others think of one.
+    let claim = one.take(3).await.expect("it is free");
+    for _ in 0..30 {
+        assert_eq!(known().await, ([true; 2], false));
+        sleep(secs(60)).await;
+    }
+    drop(claim);
+    sleep(secs(5)).await;
+    assert_eq!(known().await, ([false; 2], false));
 }

@@ -470,7 +470,8 @@ async fn a_job_whose_steps_never_await_times_out_between_them() {
         Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<NeverAwaits>(limits);
     let _worker = start_built(built);
     within(secs(30), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
-    assert!((10..30).contains(&*job.0.lock().unwrap()), "{job:?}");
+    // Steps of 100 ms or, on a busy machine, longer ones.
+    assert!((1..30).contains(&*job.0.lock().unwrap()), "{job:?}");
 }
 
 /// One step that saves itself every three seconds.
@@ -756,6 +757,67 @@ async fn a_slot_that_ended_in_a_freeze_is_no_timeout() {
         letters.extend(poisoned(&store).await);
     }
     assert_eq!(letters, Vec::<String>::new());
+}
+
+/// Steps of eight seconds that never sleep for long at once.
+#[derive(Debug, Clone)]
+struct Naps;
+
+#[async_trait]
+impl Job for Naps {
+    const KIND: &'static str = "naps";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = u32;
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, _: &JobContext, (): &(), at: u32) -> Result<Step<u32, u32>, JobError> {
+        for _ in 0..80 {
+            sleep(ms(100)).await;
+        }
+        Ok(if at < 4 { Step::Continue(at + 1) } else { Step::Done(at) })
+    }
+}
+
+/// Three freezes of 15 s, in a job of five steps of 8 s.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_of_the_machine_is_no_time_of_a_step_or_a_job() {
+    let of_step = Limits { step_timeout: Some(secs(10)), attempts: 1, ..Limits::default() };
+    let of_job = Limits { job_timeout: Some(secs(45)), attempts: 1, ..Limits::default() };
+    for limits in [of_step, of_job] {
+        let store = memory::store();
+        enqueue_j(&store, Naps::KIND).await;
+        let built = Worker::builder(store.clone()).settings(settings()).job(Naps).limits::<Naps>(limits);
+        let worker = start_built(built);
+        for _ in 0..3 {
+            sleep(secs(9)).await;
+            worker.gate.freeze();
+            sleep(secs(15)).await;
+            worker.gate.thaw();
+        }
+        emptied(&store, secs(60)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new(), "{limits:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_was_frozen_times_out_when_it_has_run_for_its_timeout() {
+    let store = memory::store();
+    let limits = Limits { step_timeout: Some(secs(6)), attempts: 1, ..Limits::default() };
+    enqueue_j(&store, Naps::KIND).await;
+    let worker =
+        start_built(Worker::builder(store.clone()).settings(settings()).job(Naps).limits::<Naps>(limits));
+    sleep(secs(4)).await;
+    worker.gate.freeze();
+    sleep(secs(15)).await;
+    worker.gate.thaw();
+    let thawed = Instant::now();
+    emptied(&store, secs(60)).await;
+    assert!(poisoned(&store).await[0].contains("a step took longer than its timeout of 6s"));
+    assert!((secs(1)..secs(6)).contains(&thawed.elapsed()), "{:?}", thawed.elapsed());
 }
 
 /// A step that hangs, on machines that never last as long as the timeout.

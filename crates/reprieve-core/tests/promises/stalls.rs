@@ -255,3 +255,58 @@ async fn an_outage_of_the_store_that_a_step_waits_for_stops_no_job() {
     faults.clear_all();
     emptied(&healthy, secs(120)).await;
 }
+
+/// A job whose steps write an output, and which stands still in the last one if it `hangs`.
+struct Writes;
+
+#[async_trait]
+impl Job for Writes {
+    const KIND: &'static str = "writes";
+    type Args = bool;
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, _: &bool) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, hangs: &bool, at: u32) -> Result<Step<u32, ()>, JobError> {
+        cx.put_output(&at.to_string(), vec![1]).await?;
+        if at < 3 {
+            return Ok(Step::Continue(at + 1));
+        }
+        if *hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+/// A worker whose store takes 50 s for each output, with a job of [`Writes`].
+async fn slow_writes(hangs: bool) -> (Store, Running) {
+    let (healthy, limits) =
+        (memory::store(), Limits { stall_after: Some(secs(30)), attempts: 1, ..Limits::default() });
+    let (store, faults) = Faults::wrap(healthy.clone());
+    faults.every_call(Op::Put, Fault::Delay(secs(50)));
+    send_args::<Writes>(&healthy, &hangs).await;
+    let worker =
+        start_built(Worker::builder(store).settings(settings()).job(Writes).limits::<Writes>(limits));
+    (healthy, worker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_store_takes_long_for_stops_no_job() {
+    let (store, worker) = slow_writes(false).await;
+    emptied(&store, secs(300)).await;
+    assert_eq!((stopped(&worker), poisoned(&store).await.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stands_still_after_a_long_call_to_the_store_is_stopped() {
+    let (store, worker) = slow_writes(true).await;
+    let began = Instant::now();
+    emptied(&store, secs(400)).await;
+    assert_eq!((stopped(&worker), poisoned(&store).await.len()), (1, 1));
+    // Four calls, its limit, the looks and its stop.
+    assert!((secs(229)..secs(245)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}

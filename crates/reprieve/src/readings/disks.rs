@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::pressure::{Pool, Readings};
-use rustix::fs::{major, minor, stat, statvfs};
+use rustix::fs::{StatVfsMountFlags, major, minor, stat, statvfs};
 use tokio::time::Instant;
 
 use super::number;
@@ -38,17 +38,24 @@ struct Disk {
     /// The file in which the kernel counts the file system's errors, and the count at the last look.
     counter: Option<(String, u64)>,
     written: Option<Instant>,
+    /// It was read-only when the worker began, and has taken no write since then.
+    is_for_reading: bool,
     is_full: bool,
 }
 
 impl Disks {
     /// Watches these directories.
     pub(super) fn watch(root: PathBuf, directories: Vec<PathBuf>) -> Self {
+        let disks: Vec<_> = directories.into_iter().map(Disk::new).collect();
+        for disk in disks.iter().filter(|disk| disk.is_for_reading) {
+            let directory = disk.directory.display();
+            tracing::warn!(%directory, "this directory is on a read-only file system, and the worker writes to it; mount it for writing, or name another directory");
+        }
         let (look, looks) = sync_channel(1);
         let found = Arc::new(Mutex::new(Found::default()));
         let shared = Arc::clone(&found);
         let thread = std::thread::Builder::new().name("disks".to_owned());
-        let started = thread.spawn(move || run(&root, directories, &looks, &shared));
+        let started = thread.spawn(move || run(&root, disks, &looks, &shared));
         if let Err(error) = &started {
             tracing::warn!(%error, "failed to start a thread; the worker does not see whether a disk is full");
         }
@@ -73,8 +80,7 @@ fn lock(found: &Mutex<Found>) -> MutexGuard<'_, Found> {
 }
 
 /// Looks whenever that is asked for, until nobody can ask any more.
-fn run(root: &Path, directories: Vec<PathBuf>, looks: &Receiver<()>, found: &Mutex<Found>) {
-    let mut disks: Vec<_> = directories.into_iter().map(Disk::new).collect();
+fn run(root: &Path, mut disks: Vec<Disk>, looks: &Receiver<()>, found: &Mutex<Found>) {
     while looks.recv().is_ok() {
         let (mut pools, mut errors) = (Vec::new(), Vec::new());
         for disk in &mut disks {
@@ -92,7 +98,9 @@ fn run(root: &Path, directories: Vec<PathBuf>, looks: &Receiver<()>, found: &Mut
 
 impl Disk {
     fn new(directory: PathBuf) -> Self {
-        Self { directory, counter: None, written: None, is_full: false }
+        let flags = statvfs(&directory).map(|of| of.f_flag);
+        let is_for_reading = flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY));
+        Self { directory, counter: None, written: None, is_for_reading, is_full: false }
     }
 
     /// What is free for this user.
@@ -109,7 +117,8 @@ impl Disk {
         let mut errors: Vec<_> = self.counted(root).into_iter().collect();
         if self.written.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
             self.written = Some(Instant::now());
-            errors.extend(self.write());
+            let written = self.write();
+            errors.extend(self.note(written));
         }
         errors
     }
@@ -131,16 +140,25 @@ impl Disk {
     }
 
     /// Writes a file without a name.
-    fn write(&mut self) -> Option<String> {
-        let written = tempfile::tempfile_in(&self.directory).and_then(|mut file| {
-            file.write_all(b"reprieve looks whether this disk can be written")?;
-            file.sync_data()
-        });
+    fn write(&self) -> std::io::Result<()> {
+        let mut file = tempfile::tempfile_in(&self.directory)?;
+        file.write_all(b"reprieve looks whether this disk can be written")?;
+        file.sync_data()
+    }
+
+    /// Returns the error that a write has shown. A disk that was read-only from the start has none: somebody mounted it
+    /// so.
+    fn note(&mut self, written: std::io::Result<()>) -> Option<String> {
+        self.is_for_reading &= written.is_err();
         let error = written.err();
         let meaning = error.as_ref().map(|error| Meaning::of(error.kind()));
         self.is_full = meaning == Some(Meaning::Full);
         let error = error.filter(|_| meaning == Some(Meaning::Failed))?;
-        Some(format!("failed to write below {}: {error}", self.directory.display()))
+        let directory = self.directory.display();
+        if error.kind() == ErrorKind::ReadOnlyFilesystem && self.is_for_reading {
+            return None;
+        }
+        Some(format!("failed to write below {directory}: {error}"))
     }
 }
 
@@ -215,6 +233,22 @@ mod tests {
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "it leaves nothing");
         let mut missing = Disk::new(place.path().join("missing"));
         assert_eq!((missing.errors(Path::new("/")), missing.pool()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_disk_that_is_read_only_from_the_start_has_no_error_until_it_has_taken_a_write() {
+        const EROFS: i32 = 30;
+        let refused =
+            |disk: &mut Disk, code| disk.note(Err(std::io::Error::from_raw_os_error(code))).is_some();
+        let mut disk = Disk::new(std::env::temp_dir());
+        assert!(!disk.is_for_reading && refused(&mut disk, EROFS), "it was writable");
+        disk.is_for_reading = true;
+        assert_eq!(
+            [refused(&mut disk, EROFS), refused(&mut disk, EROFS), refused(&mut disk, 5)],
+            [false, false, true]
+        );
+        assert_eq!(disk.note(Ok(())), None);
+        assert!(refused(&mut disk, EROFS), "somebody mounted it for writing");
     }
 
     #[test]

@@ -48,13 +48,14 @@ fn of_group(root: &Path, line: &str) -> Vec<Pool> {
     Path::new(path).ancestors().filter_map(of_path).collect()
 }
 
-/// Version 1. What is cached of files can be reclaimed; `total_` counts the cgroups below, as the usage does.
+/// Version 1. `total_` counts the cgroups below, as the usage does.
 /// <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>
 fn first(root: &Path, directory: &str) -> Option<(u64, u64)> {
     let limit = number(root, &format!("{directory}/memory.limit_in_bytes"))?;
     let used = number(root, &format!("{directory}/memory.usage_in_bytes"))?;
     let stat = text(root, &format!("{directory}/memory.stat")).unwrap_or_default();
-    let reclaimable = field(&stat, "total_inactive_file").unwrap_or_default();
+    let reclaimable =
+        reclaimable(&stat, ["total_inactive_file", "total_active_file", "total_dirty", "total_writeback"]);
     Some((limit.saturating_sub(used.saturating_sub(reclaimable)), limit))
 }
 
@@ -64,8 +65,19 @@ fn second(root: &Path, directory: &str) -> Option<(u64, u64)> {
     let limit = number(root, &format!("{directory}/memory.max"))?;
     let used = number(root, &format!("{directory}/memory.current"))?;
     let stat = text(root, &format!("{directory}/memory.stat")).unwrap_or_default();
-    let reclaimable = field(&stat, "inactive_file").unwrap_or_default();
+    let reclaimable = reclaimable(&stat, ["inactive_file", "active_file", "file_dirty", "file_writeback"]);
     Some((limit.saturating_sub(used.saturating_sub(reclaimable)), limit))
+}
+
+/// The bytes that the kernel can take back at once from what is cached of files: those on the two lists of such pages,
+/// without those that are not on the disk yet. That is what `MemAvailable` counts for the machine, less a part for
+/// its low watermark, which a cgroup has not. Pages of shared memory and `tmpfs` are on the lists of anonymous memory,
+/// and locked ones on that of unevictable memory, so that neither counts.
+/// <https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files>,
+/// <https://git.kernel.org/torvalds/c/34e431b0ae398fc54ea69ff85ec700722c9da773>
+fn reclaimable(stat: &str, [inactive, active, dirty, writeback]: [&str; 4]) -> u64 {
+    let bytes = |name| field(stat, name).unwrap_or_default();
+    (bytes(inactive) + bytes(active)).saturating_sub(bytes(dirty) + bytes(writeback))
 }
 
 /// The number after a name at the beginning of a line.
@@ -113,7 +125,12 @@ mod tests {
             ("proc/self/cgroup", "5:cpu,cpuacct:/a/b\n4:memory:/a/b\n0::/\n"),
             (&format!("{group}/memory.limit_in_bytes"), "209715200\n"),
             (&format!("{group}/memory.usage_in_bytes"), "150000000\n"),
-            (&format!("{group}/memory.stat"), "inactive_file 7\ntotal_inactive_file 50000000\n"),
+            (
+                &format!("{group}/memory.stat"),
+                "inactive_file 7\nactive_file 8\ntotal_cache 90000000\ntotal_shmem 9000000\ntotal_inactive_file \
+                 20000000\ntotal_active_file 34000000\ntotal_unevictable 5000000\ntotal_dirty \
+                 3000000\ntotal_writeback 1000000\n",
+            ),
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300000000\n"),
             ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "290000000\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
@@ -134,12 +151,33 @@ mod tests {
             ("proc/self/cgroup", "0::/system.slice/worker.service\n"),
             (&format!("{group}/memory.max"), "1000000\n"),
             (&format!("{group}/memory.current"), "900000\n"),
-            (&format!("{group}/memory.stat"), "anon 1\ninactive_file 300000\n"),
+            (
+                &format!("{group}/memory.stat"),
+                "anon 1\nfile 700000\nshmem 200000\nfile_dirty 40000\nfile_writeback 10000\ninactive_file \
+                 50000\nactive_file 300000\nunevictable 100000\n",
+            ),
             ("sys/fs/cgroup/system.slice/memory.max", "max\n"),
             ("sys/fs/cgroup/system.slice/memory.current", "900000\n"),
         ];
         let expected = ("the cgroup /system.slice/worker.service".to_owned(), 400_000, 1_000_000);
         assert_eq!(found(&files)[1..], [expected]);
+    }
+
+    #[test]
+    fn a_cgroup_full_of_a_file_that_is_read_often_has_its_memory() {
+        let group = "sys/fs/cgroup/memory/cache";
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "4:memory:/cache\n"),
+            (&format!("{group}/memory.limit_in_bytes"), "419430400\n"),
+            (&format!("{group}/memory.usage_in_bytes"), "411041792\n"),
+            (
+                &format!("{group}/memory.stat"),
+                "total_rss 3145728\ntotal_inactive_file 1048576\ntotal_active_file 403701760\n",
+            ),
+        ];
+        let available = 419_430_400 - 411_041_792 + 1_048_576 + 403_701_760;
+        assert_eq!(found(&files)[1..], [("the cgroup /cache".to_owned(), available, 419_430_400)]);
     }
 
     #[test]

@@ -9,10 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use reprieve_azure::scheduled_events::Watcher;
-use reprieve_core::pressure::{Machine, Readings, Shown};
+use reprieve_core::pressure::{Machine, Pool, Readings, Shown};
 
 use self::counters::Times;
 use self::disks::Disks;
+
+/// Returns the memory of this machine, and of each cgroup with a limit that this process is in.
+pub(crate) fn memory_pools() -> Vec<Pool> {
+    memory::pools(Path::new("/"))
+}
 
 /// This machine.
 #[derive(Debug)]

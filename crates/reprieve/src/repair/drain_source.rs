@@ -33,7 +33,7 @@ impl Default for DrainSource {
 impl DrainSource {
     /// Lets the worker release everything, and receive nothing.
     pub(super) fn begin(&self) {
-        self.push(Change::Noticed(Notice::now(ID, NoticeKind::Manual)));
+        self.push(Change::Noticed(Notice::now(ID, NoticeKind::Repair)));
     }
 
     /// Lets the worker work again.

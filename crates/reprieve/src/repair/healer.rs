@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
 use reprieve_core::healing::{
-    Action, Evidence, Fault, Fleet, HealingAction, Layer, Outcome, REPAIR_EVERY, Refusal, Verdict, decide,
+    Action, Evidence, Fault, Fleet, HealingAction, Layer, Outcome, Refusal, Verdict, decide,
 };
 use reprieve_core::interruption::Stage;
 use reprieve_core::ports::Store;
@@ -35,6 +35,12 @@ const TRY: Duration = Duration::from_secs(10);
 /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-automatic-instance-repairs>
 const REPORTED_MAX: Duration = Duration::from_hours(2);
 
+/// A follower that sees the claim go so shortly before gives up as well: its look is not at the other's time.
+const REPORTED_SLACK: Duration = Duration::from_mins(1);
+
+/// How long a claim of this VM counts that the store does not show: another VM may have it then.
+const CLAIM_SHOWN_WITHIN: Duration = Duration::from_mins(10);
+
 /// How long the drain may take beyond its budget until its end is known.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
@@ -63,8 +69,9 @@ pub(super) struct Healer {
 enum Repair {
     /// Nothing.
     None,
-    /// Another worker of this VM has asked for its replacement; this one has released everything.
-    Followed,
+    /// Another worker of this VM holds its claim. This one has released everything, and answers `Unhealthy`, too, if
+    /// it answers health checks.
+    Followed { since: Instant, seen: Instant },
     /// This worker answers `Unhealthy`.
     Reported { since: Instant, claim: Claim },
     /// Nobody replaced the VM. It works on, as well as it can.
@@ -91,7 +98,7 @@ fn look(mut probe: Probe) -> (Probe, Option<Fault>) {
 impl Healer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
-        let claims = Claims::new(&store);
+        let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot });
         let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
         Self {
             store,
@@ -150,19 +157,28 @@ impl Healer {
     async fn review(&mut self, fault: Option<Fault>) {
         match (&self.repair, fault) {
             (Repair::GivenUp, _) | (Repair::None, None) => self.refused = None,
-            (Repair::Followed | Repair::Reported { .. }, None) => {
+            (Repair::Followed { .. } | Repair::Reported { .. }, None) => {
                 self.take_back("the fault is gone", Outcome::Healed, Repair::None);
             }
             (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
                 self.take_back("the claim could not be renewed", Outcome::Failed, Repair::None);
             }
-            (Repair::Reported { since, .. }, Some(_)) if since.elapsed() > REPORTED_MAX => {
+            (Repair::Followed { since, .. } | Repair::Reported { since, .. }, Some(_))
+                if since.elapsed() > REPORTED_MAX =>
+            {
                 self.take_back("nobody has replaced this VM for two hours", Outcome::Failed, Repair::GivenUp);
+            }
+            (Repair::Followed { seen, .. }, Some(_)) if seen.elapsed() > CLAIM_SHOWN_WITHIN => {
+                self.take_back(
+                    "the store has not shown the claim of this VM for ten minutes",
+                    Outcome::Failed,
+                    Repair::None,
+                );
             }
             (Repair::Reported { .. }, Some(_)) => {}
             // The platform takes this VM away already.
             (Repair::None, Some(_)) if self.monitor.stage() == Stage::Shutdown => {}
-            (Repair::None | Repair::Followed, Some(fault)) => {
+            (Repair::None | Repair::Followed { .. }, Some(fault)) => {
                 if let Err(error) = self.consider(fault).await {
                     tracing::warn!(%error, "this VM has a fault, and the store can't be asked what to do about it");
                 }
@@ -177,22 +193,26 @@ impl Healer {
         {
             self.seen = Some((Instant::now(), fleet));
         }
-        let before = self.last_diagnosis().await?.filter(|(_, ago)| *ago < REPAIR_EVERY);
-        // Asked for again in the same boot, it is the same repair.
-        let (own, other): (Vec<_>, Vec<_>) = before.into_iter().partition(|(it, _)| it.boot == self.boot);
-        if !self.health.is_serving() {
-            if !own.is_empty() && !matches!(self.repair, Repair::Followed) {
-                tracing::warn!(%fault, "another worker has asked for this VM's replacement; releasing everything");
-                self.repair = Repair::Followed;
-                self.drains.begin();
-            }
+        if bounded("read the claims", TRY, self.claims.is_machine_claimed()).await? {
+            self.follow(&fault).await;
             return Ok(());
         }
+        if let Repair::Followed { since, .. } = self.repair {
+            let is_over = since.elapsed() + REPORTED_SLACK > REPORTED_MAX;
+            let repair = if is_over { Repair::GivenUp } else { Repair::None };
+            self.take_back("no worker of this VM holds a claim any more", Outcome::Failed, repair);
+            return Ok(());
+        }
+        if !self.health.is_serving() {
+            return Ok(());
+        }
+        // Asked for again in the same boot, it is the same repair.
+        let before = self.last_diagnosis().await?.filter(|(before, _)| before.boot != self.boot);
         let evidence = Evidence {
             fault: Some(fault),
             store_answered: self.seen.map(|(at, _)| at.elapsed()),
             fleet: self.seen.map(|(_, fleet)| fleet).unwrap_or_default(),
-            last_repair: other.first().map(|(_, ago)| *ago),
+            last_repair: before.map(|(_, ago)| ago),
         };
         match decide(&evidence) {
             Verdict::Keep(why) => {
@@ -217,6 +237,30 @@ impl Healer {
         self.store_diagnosis(fault).await?;
         let found_after = self.found_after;
         self.monitor.note(&HealingAction { found_after, ..self.action(Action::Diagnose, fault.to_string()) });
+        let took = self.release_everything().await;
+        self.report_unhealthy(fault, took);
+        self.repair = Repair::Reported { since: Instant::now(), claim };
+        Ok(())
+    }
+
+    /// Does what the worker of this VM does that holds its claim.
+    async fn follow(&mut self, fault: &Fault) {
+        let seen = Instant::now();
+        let (since, took) = if let Repair::Followed { since, .. } = self.repair {
+            (since, None)
+        } else {
+            tracing::warn!(%fault, "another worker has asked for this VM's replacement; releasing everything");
+            (seen, Some(self.release_everything().await))
+        };
+        self.repair = Repair::Followed { since, seen };
+        // It may answer health checks only since the other one has ended.
+        if self.health.is_serving() && !self.health.is_unhealthy() {
+            self.report_unhealthy(fault, took.unwrap_or_default());
+        }
+    }
+
+    /// Drains the worker, and returns how long that took.
+    async fn release_everything(&self) -> Duration {
         let (before, began) = (self.monitor.last_drain(), Instant::now());
         self.drains.begin();
         let drained = async {
@@ -227,19 +271,20 @@ impl Healer {
         if timeout(self.budget + DRAIN_SLACK, drained).await.is_err() {
             tracing::warn!("the drain of a VM with a fault has not ended in time");
         }
-        let took = Some(began.elapsed());
+        began.elapsed()
+    }
+
+    fn report_unhealthy(&self, fault: &Fault, took: Duration) {
         let action = self.action(Action::ReportUnhealthy, fault.to_string());
-        self.monitor.note(&HealingAction { found_after, took, ..action });
+        self.monitor.note(&HealingAction { found_after: self.found_after, took: Some(took), ..action });
         self.health.report_unhealthy(true);
-        self.repair = Repair::Reported { since: Instant::now(), claim };
-        Ok(())
     }
 
     fn take_back(&mut self, why: &str, outcome: Outcome, repair: Repair) {
         self.health.report_unhealthy(false);
         let took = match &self.repair {
-            Repair::Reported { since, .. } => Some(since.elapsed()),
-            Repair::None | Repair::Followed | Repair::GivenUp => None,
+            Repair::Reported { since, .. } | Repair::Followed { since, .. } => Some(since.elapsed()),
+            Repair::None | Repair::GivenUp => None,
         };
         let action = self.action(Action::ReportHealthy, why.to_owned());
         self.monitor.note(&HealingAction { outcome, took, ..action });
@@ -532,6 +577,67 @@ mod tests {
         assert!(!second.health.is_unhealthy());
         second.look(None).await;
         second.monitor.reached(Stage::Start).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_workers_of_a_vm_with_a_fault_are_emptied_and_report_it() {
+        let store = memory::store();
+        let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
+        let mut other = vm(&store, "b").await;
+        let _well = [vm(&store, "c").await, vm(&store, "d").await, vm(&store, "e").await];
+        sleep(Duration::from_secs(11)).await;
+        first.look(Some(&read_only())).await;
+        for _ in 0..70 {
+            first.look(Some(&read_only())).await;
+            second.look(Some(&read_only())).await;
+            other.look(Some(&read_only())).await;
+            for vm in [&first, &second] {
+                assert!(vm.health.is_unhealthy());
+                assert_eq!(vm.monitor.stage(), Stage::Shutdown);
+            }
+            assert!(!other.health.is_unhealthy(), "the claim is not its own");
+        }
+        assert_eq!([first.done("diagnose"), second.done("diagnose")], [1, 0]);
+        first.look(None).await;
+        second.look(None).await;
+        for vm in [&first, &second] {
+            vm.monitor.reached(Stage::Start).await;
+            assert!(!vm.health.is_unhealthy());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_follows_no_claim_that_its_vm_may_have_lost() {
+        let (store, faults) = Faults::wrap(memory::store());
+        let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
+        let _well = vm(&store, "b").await;
+        sleep(Duration::from_secs(11)).await;
+        first.look(Some(&read_only())).await;
+        second.look(Some(&read_only())).await;
+        assert!(first.health.is_unhealthy() && second.health.is_unhealthy());
+        faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
+        for _ in 0..62 {
+            second.look(Some(&read_only())).await;
+        }
+        assert!(!second.health.is_unhealthy(), "after ten minutes");
+        faults.clear_all();
+        second.monitor.reached(Stage::Start).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_follower_works_again_with_the_worker_that_gives_up() {
+        let store = memory::store();
+        let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
+        let _well = vm(&store, "b").await;
+        sleep(Duration::from_secs(11)).await;
+        for _ in 0..500 {
+            first.look(Some(&read_only())).await;
+            second.look(Some(&read_only())).await;
+        }
+        for vm in [&first, &second] {
+            assert!(!vm.health.is_unhealthy());
+            assert_eq!((vm.monitor.stage(), vm.done("report_unhealthy")), (Stage::Start, 1));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -101,6 +101,15 @@ impl Kinds {
         (kinds, faults)
     }
 
+    /// Returns the memory that one job of each kind takes, where the file says so.
+    pub(crate) fn memory(&self) -> Vec<(String, u64)> {
+        let of = |values: &[(&'static str, String)]| {
+            let (_, text) = values.iter().find(|(name, _)| *name == "memory")?;
+            parse_size(text).ok()
+        };
+        self.0.iter().filter_map(|(kind, values)| Some((kind.clone(), of(values)?))).collect()
+    }
+
     /// Sets the limits of the worker's kinds.
     pub(crate) fn apply(&self, worker: WorkerBuilder) -> WorkerBuilder {
         self.0.iter().fold(worker, |worker, (kind, values)| {
@@ -195,6 +204,7 @@ mod tests {
         let _inside = runtime.enter();
         let code =
             Limits { in_fleet: Some(3), job_timeout: Some(Duration::from_secs(9)), ..Limits::default() };
+        assert_eq!(kinds.memory(), [("resize".to_owned(), 2 << 30)]);
         let worker = Worker::builder(reprieve_core::memory::store()).job(Resize).limits::<Resize>(code);
         let mut found = None;
         drop(kinds.apply(worker).change_limits("resize", |limits| found = Some(*limits)));

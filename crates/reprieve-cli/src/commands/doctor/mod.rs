@@ -97,6 +97,9 @@ async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let (mut findings, metadata, dependencies) =
         tokio::join!(store, metadata::examine(checkup), dependencies::examine(checkup));
     findings.extend(metadata.into_iter().chain(dependencies));
+    findings.extend(checkup.too_much_memory().into_iter().map(|sentence| {
+        Finding::warning("memory", sentence, "see \"A memory reserve\" in docs/pressure.md")
+    }));
     findings
 }
 

@@ -93,6 +93,10 @@ fn meaning(kind: &str, is_far: bool) -> String {
         "Redeploy" => "the VM moves to another host, without its temporary disk",
         "Freeze" => "the VM pauses and keeps its memory",
         "SpotRebalanceRecommendation" => "the VM is likelier than others to be evicted soon",
+        "Signal" => "the worker was asked to stop",
+        "Manual" => "somebody asked the worker to release everything",
+        "Repair" => "the VM has a fault, and its worker asks for its replacement",
+        "Restart" => "half of the worker's slots are stuck, and it starts again",
         _ => "not known to this version",
     };
     let why = if is_far { "; its host is predicted to fail" } else { "" };
@@ -101,7 +105,7 @@ fn meaning(kind: &str, is_far: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reprieve::WorkerId;
+    use reprieve::{NoticeKind, WorkerId};
 
     use super::*;
 
@@ -164,6 +168,10 @@ mod tests {
         let predicted =
             "the VM moves to another host, without its temporary disk; its host is predicted to fail";
         assert_eq!(of("Redeploy", Some(86_400 * 3)), predicted);
+        for own in [NoticeKind::Signal, NoticeKind::Manual, NoticeKind::Repair, NoticeKind::Restart] {
+            let meaning = Foretold::of(&notice("n", own.as_str(), None), NOW).meaning;
+            assert!(!meaning.contains("not known"), "{own:?}");
+        }
         assert_eq!(of("OsUpgrade", None), "not known to this version");
     }
 }

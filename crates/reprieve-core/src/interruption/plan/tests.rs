@@ -282,7 +282,7 @@ async fn a_machine_that_has_outlived_its_end_works_again() {
         assert_eq!(case.after(1800).now().work, Work::Drain, "half an hour after it could have begun");
         assert_eq!(Case::scheduled(kind, 30).drained().after(1830).plan(), outlived);
     }
-    for kind in [NoticeKind::Signal, NoticeKind::Manual] {
+    for kind in [NoticeKind::Signal, NoticeKind::Manual, NoticeKind::Repair, NoticeKind::Restart] {
         assert_eq!(Case::started(kind).after(1_000_000).plan(), Plan::DRAIN);
     }
 }

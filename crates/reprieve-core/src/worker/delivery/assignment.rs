@@ -23,6 +23,7 @@ use crate::job::Job;
 use crate::mutex::get;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
+use crate::store_time::StoreTime;
 use crate::time_limit::TimeLimit;
 use crate::watch;
 use crate::worker::kind::Kind;
@@ -157,7 +158,7 @@ fn job_run(
         waits_for: OnceLock::new(),
         computing: Arc::clone(&shared.computing),
         slots: OnceLock::new(),
-        time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),
+        time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout, shared.clock.clone()),
         children: ChildIds::default(),
         trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
@@ -176,7 +177,7 @@ fn job_run(
         hung: OnceLock::new(),
         blocks: AtomicBool::new(false),
         is_excused: AtomicBool::new(false),
-        outages: AtomicU64::new(0),
+        store_time: StoreTime::new(shared.clock.clone()),
         span: OnceLock::new(),
         escalated: OnceLock::new(),
         has_resumed: AtomicBool::new(false),

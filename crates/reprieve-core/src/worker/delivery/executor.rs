@@ -476,7 +476,12 @@ impl Execution {
                     continue;
                 }
                 () = sleep_until(time_up.unwrap_or_else(Instant::now)), if time_up.is_some() => {
-                    return Err(run.time_limit.of_step().map_or(RunOutcome::Lost, RunOutcome::TimedOut));
+                    if let Some(timed_out) = run.time_limit.of_step() {
+                        return Err(RunOutcome::TimedOut(timed_out));
+                    }
+                    // The machine was frozen meanwhile.
+                    time_up = run.time_limit.look_at();
+                    continue;
                 }
             };
             // A save takes as long as the store does, and a rest as long as the notice.

@@ -448,7 +448,7 @@ impl Guardian {
             let may_change = self.deadline().is_some() || time_limit.is_some() || may_hang;
             let look_again = may_change.then(|| Instant::now() + LOOK_AGAIN);
             let until = asked.map_or(look_again, |own| Some(soft(own)));
-            if asked.is_none() && time_limit.gives_up_at().is_some_and(|at| at <= Instant::now()) {
+            if asked.is_none() && time_limit.is_to_be_given_up() {
                 return Waited::Time;
             }
             let mut work = std::pin::pin!(async {
