@@ -282,7 +282,8 @@ impl SharedPolls {
         }
     }
 
-    /// Merges the result into what all have got, unless another process got a later one.
+    /// Merges the result into what all have got, unless another process got a later one. Should another one write in
+    /// the same moment, a result may be lost; the next one follows in a second.
     fn store(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) -> io::Result<()> {
         let unread = self.read_news();
         self.unread.extend(unread);
