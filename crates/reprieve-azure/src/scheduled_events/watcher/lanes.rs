@@ -55,8 +55,8 @@ const AGAIN: Duration = Duration::from_millis(900);
 /// What is asked within this time is asked in one second, and a 429 to it is about the number of requests.
 const THIS_SECOND: Duration = Duration::from_millis(900);
 
-/// How long after all were asked at once those that got 429 are asked again, all but the one of the next tick: that
-/// may follow at once, and the service counts the requests of a second.
+/// How long after all were asked at once those that got 429 are asked again: the service counts the requests of a
+/// second, and the next tick may follow at once.
 const NEXT_SECOND: Duration = Duration::from_millis(1_020);
 
 /// The lanes of a watch, the newest version first.
@@ -181,8 +181,7 @@ impl Lanes {
         if pause_is_over && self.polls_in_rounds(now) {
             self.begin_round(now)
         } else if asks_again && self.throttle.until().is_none() && !self.any_is_steady(now) {
-            let was_not_asked = |lane: &usize| self.all[*lane].is_unpolled_for(AGAIN, now);
-            self.older().filter(|lane| self.is_yet_to_be_asked(*lane)).filter(was_not_asked).collect()
+            self.older().filter(|lane| self.is_yet_to_be_asked(*lane)).collect()
         } else {
             self.urgent(now)
         }
@@ -273,8 +272,11 @@ impl Lanes {
                 let may_be_next = |lane: &usize| {
                     self.lists_evictions(*lane) || self.all[*lane].is_unpolled_for(NOT_LISTING_EVERY, now)
                 };
-                let throttled = longest_unpolled(&mut others().filter(|lane| self.is_yet_to_be_asked(*lane)));
-                let listing = throttled.or(listing);
+                let throttled: Vec<_> = others().filter(|lane| self.is_yet_to_be_asked(*lane)).collect();
+                if !throttled.is_empty() && self.again_at.is_some() {
+                    return in_use.into_iter().collect();
+                }
+                let listing = longest_unpolled(&mut throttled.into_iter()).or(listing);
                 let next = listing.or_else(|| longest_unpolled(&mut others().filter(may_be_next)));
                 let new = others().filter(|lane| self.is_new(*lane) && Some(*lane) != next);
                 next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
