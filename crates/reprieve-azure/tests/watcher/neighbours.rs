@@ -1,6 +1,8 @@
 //! Several watchers on one VM that share a directory: one asks, all hear.
 
+use std::fs::{self, File};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,6 +12,7 @@ use reprieve_core::{NoticeKind, Phase};
 use reprieve_sim::metadata::{Config, Endpoint, Fault, FaultRule, MetadataServer};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::{ME, NOTICE, check, client, next, noticed, seconds, server};
 
@@ -98,6 +101,48 @@ async fn eight_workers_hear_a_preempt_under_the_limit_where_an_older_version_ans
         let notice = noticed(watcher, seconds(10)).await;
         assert!(notice.received - announced <= seconds(3), "{:?}", notice.received - announced);
     }
+    server.stop().await;
+}
+
+/// Holds the lock of the worker that polls, and shows that it lives. It gets no answers.
+fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
+    let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let lock = names.into_iter().find(|path| path.extension() == Some("lock0".as_ref())).expect("a lock");
+    fs::remove_file(lock.with_extension("json")).expect("what was answered before");
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let file = File::options().write(true).open(&lock).expect("the lock's file");
+        while file.try_lock().is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        for sign in 1_u64.. {
+            fs::write(lock.with_extension("sign0"), sign.to_be_bytes()).expect("a sign");
+            sleep(Duration::from_millis(300)).await;
+        }
+    }))
+}
+
+/// A single poll may take as long as one of the worker that polls.
+#[tokio::test]
+async fn a_worker_beside_one_that_polls_in_vain_hears_a_service_that_takes_seconds() {
+    let server = server().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let spawn = || Watcher::spawn(client(&server).sharing(directory.path()), Some(ME.to_owned()));
+    let first = spawn();
+    assert_eq!(next(&first, seconds(5)).await, Change::Answered);
+    drop(first);
+    let _in_vain = poll_in_vain(directory.path());
+    server.inject(Endpoint::ScheduledEvents, &Fault::Late(seconds(4)), 1_000);
+    sleep(Duration::from_millis(50)).await;
+    let began = Instant::now();
+    let watchers = [spawn(), spawn()];
+    for watcher in &watchers {
+        assert_eq!(next(watcher, seconds(9)).await, Change::Answered);
+    }
+    assert!(
+        began.elapsed() >= seconds(6),
+        "it tries after 2 s, and the answer takes 4: {:?}",
+        began.elapsed()
+    );
     server.stop().await;
 }
 

@@ -41,7 +41,7 @@ const LIMITS: [Option<NonZeroU32>; 2] = [None, NonZeroU32::new(5)];
 fn in_time(limit: Option<NonZeroU32>, kind: &str, answers: ApiVersion) -> Duration {
     match answers {
         ApiVersion::V2017_11_01 if limit.is_some() && kind == "429" => seconds(4),
-        ApiVersion::V2017_11_01 if limit.is_some() => Duration::from_millis(2_200),
+        ApiVersion::V2017_11_01 if limit.is_some() => Duration::from_millis(2_400),
         _ => IN_TIME,
     }
 }

@@ -21,7 +21,7 @@ pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
 use self::http::{Body, HttpClient, Request};
 use self::shared::SharedDirectory;
-pub(crate) use self::shared::{LOOK_EVERY, News, SharedPolls, TRY_WITHIN};
+pub(crate) use self::shared::{LOOK_EVERY, News, SharedPolls};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This

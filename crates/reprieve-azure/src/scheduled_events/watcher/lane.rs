@@ -66,6 +66,8 @@ pub(super) struct Lane {
     polls: Polls,
     began: Instant,
     polled_at: Option<Instant>,
+    /// When this process last tried it while another one polled.
+    tried_at: Option<Instant>,
     answered_at: Option<Instant>,
     /// The latest request that was answered.
     newest_sent: Option<Instant>,
@@ -92,6 +94,7 @@ impl Lane {
             polls: Polls::default(),
             began,
             polled_at: None,
+            tried_at: None,
             answered_at: None,
             newest_sent: None,
             has_failed: false,
@@ -160,6 +163,16 @@ impl Lane {
     /// When it was answered last.
     pub(super) const fn answered_at(&self) -> Option<Instant> {
         self.answered_at
+    }
+
+    /// When this process last tried it while another one polled.
+    pub(super) const fn tried_at(&self) -> Option<Instant> {
+        self.tried_at
+    }
+
+    /// Notes that this process tries it while another one polls.
+    pub(super) const fn tries(&mut self, now: Instant) {
+        self.tried_at = Some(now);
     }
 
     /// When it was polled last.

@@ -55,8 +55,9 @@ const AGAIN: Duration = Duration::from_millis(900);
 /// What is asked within this time is asked in one second, and a 429 to it is about the number of requests.
 const THIS_SECOND: Duration = Duration::from_millis(900);
 
-/// What was asked within this time was asked since the tick before.
-const LAST_TICK: Duration = Duration::from_millis(1_400);
+/// How long after all were asked at once those that got 429 are asked again: the service counts the requests of a
+/// second, and the next tick may follow at once.
+const NEXT_SECOND: Duration = Duration::from_millis(1_020);
 
 /// The lanes of a watch, the newest version first.
 #[derive(Debug)]
@@ -66,8 +67,8 @@ pub(super) struct Lanes {
     began: Instant,
     /// When the older versions were last asked all at once.
     all_at_once_at: Option<Instant>,
-    /// When this watcher last tried whether another one alone gets no answers.
-    tried_at: Option<Instant>,
+    /// When those of them that got 429 are asked again.
+    again_at: Option<Instant>,
 }
 
 impl Lanes {
@@ -82,7 +83,7 @@ impl Lanes {
             Some(version) => vec![Lane::new(version, Role::Documented, began)],
             None => ApiVersion::ALL.map(|version| Lane::new(version, role(version), began)).into(),
         };
-        Self { all, throttle: Throttle::default(), began, all_at_once_at: None, tried_at: None }
+        Self { all, throttle: Throttle::default(), began, all_at_once_at: None, again_at: None }
     }
 
     /// A lane, by its index.
@@ -95,17 +96,21 @@ impl Lanes {
         self.all.iter().position(|lane| lane.version == version)
     }
 
-    /// The lane in which to try whether another watcher alone gets no answers: of the versions that list evictions
-    /// the one that was answered last, or the documented one; and at the next times any of them.
-    pub(super) fn next_to_try(&mut self, now: Instant) -> usize {
-        let listing: Vec<_> = (0..self.all.len()).filter(|lane| self.lists_evictions(*lane)).collect();
-        let answered = listing.iter().copied().filter(|lane| self.all[*lane].answered_at().is_some());
-        let last = answered.max_by_key(|lane| self.all[*lane].answered_at());
-        let heard = last.and_then(|lane| self.all[lane].answered_at());
-        let is_first = self.tried_at.replace(now).is_none_or(|at| heard.is_some_and(|heard| heard > at));
-        let any = || listing.get(rand::random_range(0..listing.len().max(1))).copied();
-        let likeliest = last.or_else(|| self.mains().last());
-        if is_first { likeliest } else { any().or(likeliest) }.unwrap_or_default()
+    /// The version in which to try whether another watcher alone gets no answers, of those that list evictions: the
+    /// one that this watcher has not tried for longest in this silence, then the one that the others have not, the
+    /// last of which is at the end of `tried`; at first the one that was answered last, or the documented one.
+    pub(super) fn next_to_try(&mut self, tried: &[ApiVersion], now: Instant) -> ApiVersion {
+        let enough: Vec<_> = (0..self.all.len()).filter(|lane| self.is_enough(*lane)).collect();
+        let heard = enough.iter().filter_map(|lane| self.all[*lane].answered_at()).max();
+        let order = |lane: &usize| {
+            let lane = &self.all[*lane];
+            let own = lane.tried_at().filter(|at| heard.is_none_or(|heard| heard < *at));
+            let others = tried.iter().position(|version| *version == lane.version);
+            (own, others, Reverse(lane.answered_at()), lane.role != Role::Documented)
+        };
+        let next = enough.into_iter().min_by_key(order).unwrap_or_default();
+        self.all[next].tries(now);
+        self.all[next].version
     }
 
     /// Notes that this process did nothing for so long, and so heard no answers.
@@ -162,16 +167,24 @@ impl Lanes {
     }
 
     /// When to call [`wake`](Self::wake): when the last lane that is steady should have had its next
-    /// answer, or when a pause after 429 ends.
+    /// answer, when a pause after 429 ends, or a second after all older versions were asked at once.
     pub(super) fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let steady = self.all.iter().filter_map(Lane::steady_until).max().filter(|until| *until > now);
-        steady.filter(|_| !self.throttle.is_slow()).or(self.throttle.until())
+        let silent = steady.filter(|_| !self.throttle.is_slow()).or(self.throttle.until());
+        silent.into_iter().chain(self.again_at).min()
     }
 
     /// Returns the lanes to poll at the time that [`wakes_at`](Self::wakes_at) returned.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<usize> {
+        let asks_again = self.again_at.take_if(|at| now >= *at).is_some();
         let pause_is_over = self.throttle.until().is_some_and(|until| now >= until);
-        if pause_is_over && self.polls_in_rounds(now) { self.begin_round(now) } else { self.urgent(now) }
+        if pause_is_over && self.polls_in_rounds(now) {
+            self.begin_round(now)
+        } else if asks_again && self.throttle.until().is_none() && !self.any_is_steady(now) {
+            self.older().filter(|lane| self.is_yet_to_be_asked(*lane)).collect()
+        } else {
+            self.urgent(now)
+        }
     }
 
     /// Returns the lanes to poll in this second.
@@ -202,6 +215,7 @@ impl Lanes {
         };
         let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.all[*lane])).collect();
         if self.may_ask_all_at_once(is_throttled, now) {
+            self.again_at = Some(now + NEXT_SECOND);
             let first_second = now.saturating_duration_since(self.began) < Duration::from_secs(1);
             let is_first = self.all_at_once_at.replace(now).is_none() && !first_second;
             let has_answered = self.all.iter().any(|lane| lane.answered_at().is_some());
@@ -258,12 +272,9 @@ impl Lanes {
                 let may_be_next = |lane: &usize| {
                     self.lists_evictions(*lane) || self.all[*lane].is_unpolled_for(NOT_LISTING_EVERY, now)
                 };
-                // A 429 says nothing of the version: many were asked at once, and this one is yet to be.
-                let is_throttled =
-                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_yet_to_be_asked();
-                let throttled: Vec<_> = others().filter(is_throttled).collect();
-                if !throttled.is_empty() && self.asked_all_within(LAST_TICK, now) {
-                    return in_use.into_iter().chain(throttled).collect();
+                let throttled: Vec<_> = others().filter(|lane| self.is_yet_to_be_asked(*lane)).collect();
+                if !throttled.is_empty() && self.again_at.is_some() {
+                    return in_use.into_iter().collect();
                 }
                 let listing = longest_unpolled(&mut throttled.into_iter()).or(listing);
                 let next = listing.or_else(|| longest_unpolled(&mut others().filter(may_be_next)));
@@ -315,6 +326,17 @@ impl Lanes {
         self.all[lane].version.knows(&EventType::Preempt)
     }
 
+    /// Whether the version lists evictions, and was not asked again after a 429, which says nothing of it: many were
+    /// asked at once.
+    fn is_yet_to_be_asked(&self, lane: usize) -> bool {
+        self.lists_evictions(lane) && self.all[lane].is_yet_to_be_asked()
+    }
+
+    /// Whether an answer in this lane says whether there is an eviction: all that a watch can know if it is pinned.
+    pub(super) fn is_enough(&self, lane: usize) -> bool {
+        self.lists_evictions(lane) || self.all.len() == 1
+    }
+
     /// Whether the version lists evictions, and was never asked.
     fn is_new(&self, lane: usize) -> bool {
         self.lists_evictions(lane) && self.all[lane].polled_at().is_none()
@@ -349,29 +371,121 @@ mod tests {
     const NEWEST: usize = 0;
     const DOCUMENTED: usize = 1;
 
-    /// Polls each second, for as many seconds; `status` is the answer of a lane in a second. Returns the
-    /// seconds of the polls of `watched`.
-    fn polled(watched: usize, seconds: u64, status: impl Fn(usize, u64) -> u16) -> Vec<u64> {
+    /// Polls at intervals, for as many seconds; `status` is the answer of a lane at a time, if it has one. Returns
+    /// the time and the lane of each poll.
+    fn polls(
+        interval: Duration,
+        seconds: u64,
+        status: impl Fn(usize, Duration) -> Option<u16>,
+    ) -> Vec<(Duration, usize)> {
         let began = Instant::now();
         let mut lanes = Lanes::new(None, began);
-        let mut polled = Vec::new();
-        for second in 0..seconds {
-            let now = began + Duration::from_secs(second);
-            let mut due = lanes.tick(now);
+        let (mut now, mut next, mut polled) = (began, began, Vec::new());
+        while now < began + Duration::from_secs(seconds) {
+            let mut due = if now >= next { lanes.tick(now) } else { lanes.wake(now) };
+            next = if now >= next { now + interval } else { next };
             while let Some(lane) = due.pop() {
                 let Some((number, _)) = lanes.lane(lane).next_poll(now) else { continue };
-                polled.extend((lane == watched).then_some(second));
-                let status = status(lane, second);
-                if status == 200 {
-                    lanes.answered(lane, Some(number), now, now);
-                    continue;
+                polled.push((now - began, lane));
+                match status(lane, now - began) {
+                    None => continue,
+                    Some(200) => {
+                        lanes.answered(lane, Some(number), now, now);
+                        continue;
+                    }
+                    Some(status) => {
+                        let error = Error::new(ErrorKind::Unavailable, "ask", "no");
+                        lanes.failed(lane, &Failure::new(FailureKind::of_status(status), error), now);
+                    }
                 }
-                let error = Error::new(ErrorKind::Unavailable, "ask", "no");
-                lanes.failed(lane, &Failure::new(FailureKind::of_status(status), error), now);
                 due.extend(lanes.urgent(now));
             }
+            now = lanes.wakes_at(now).map_or(next, |at| at.max(now).min(next));
         }
         polled
+    }
+
+    /// Polls each second. Returns the seconds of the polls of `watched`.
+    fn polled(watched: usize, seconds: u64, status: impl Fn(usize, u64) -> u16) -> Vec<u64> {
+        let status = |lane, at: Duration| Some(status(lane, at.as_secs()));
+        let polls = polls(Duration::from_secs(1), seconds, status).into_iter();
+        polls.filter(|(_, lane)| *lane == watched).map(|(at, _)| at.as_secs()).collect()
+    }
+
+    /// The documents say so.
+    #[test]
+    fn a_watch_sends_at_most_eight_requests_in_a_second() {
+        let intervals = || (1_020..=1_250).step_by(10).map(Duration::from_millis);
+        for (mains, interval) in [None, Some(429), Some(500)]
+            .map(|it| intervals().map(move |every| (it, every)))
+            .into_iter()
+            .flatten()
+        {
+            let status = |lane, at| match lane {
+                _ if at < Duration::from_secs(10) => Some(200),
+                NEWEST | DOCUMENTED => mains,
+                _ => Some(429),
+            };
+            let polls = polls(interval, 30, status);
+            let most = polls.iter().map(|(from, _)| {
+                polls.iter().filter(|(at, _)| at >= from && *at < *from + Duration::from_secs(1)).count()
+            });
+            let most = most.max();
+            assert!(most <= Some(8), "{mains:?} {interval:?}: {most:?} {polls:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_tried_in_turn_and_the_likeliest_first() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut lanes = Lanes::new(None, now);
+        assert_eq!(lanes.next_to_try(&[], now), ApiVersion::DOCUMENTED, "none was answered yet");
+        lanes.answered(3, None, at(1), at(1));
+        let mut tried = Vec::new();
+        for second in 2..14 {
+            tried.push(lanes.next_to_try(&[], at(second)));
+        }
+        assert_eq!(tried[0], lanes.all[3].version, "it was answered last");
+        let listing: std::collections::BTreeSet<_> = ApiVersion::ALL.into_iter().take(6).collect();
+        assert_eq!(tried[..6].iter().copied().collect::<std::collections::BTreeSet<_>>(), listing);
+        assert_eq!(tried[..6], tried[6..], "again in the same order");
+        lanes.answered(NEWEST, None, at(20), at(20));
+        assert_eq!(lanes.next_to_try(&[], at(23)), ApiVersion::NEWEST, "in the next silence");
+        lanes.answered(NEWEST, None, at(30), at(30));
+        let others = [ApiVersion::NEWEST, lanes.all[3].version];
+        assert_eq!(lanes.next_to_try(&others, at(33)), ApiVersion::DOCUMENTED, "others have tried these");
+    }
+
+    /// However many watchers there are, each tries each version.
+    #[test]
+    fn watchers_that_try_in_turn_do_not_keep_to_one_version_each() {
+        for number in 1..=12 {
+            let now = Instant::now();
+            let mut watchers: Vec<_> = (0..number).map(|_| (Lanes::new(None, now), Vec::new())).collect();
+            let mut tried = Vec::new();
+            for turn in 0..6 * number {
+                let (lanes, own) = &mut watchers[turn % number];
+                let version = lanes.next_to_try(&tried, now + Duration::from_secs(turn as u64 + 1));
+                tried.retain(|it| *it != version);
+                tried.push(version);
+                own.push(version);
+            }
+            for (_, mut own) in watchers {
+                own.sort_unstable();
+                own.dedup();
+                assert_eq!(own.len(), 6, "of {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_that_lists_no_evictions_is_enough_only_if_it_is_pinned() {
+        let now = Instant::now();
+        let lanes = Lanes::new(None, now);
+        let enough: Vec<_> = (0..ApiVersion::ALL.len()).filter(|lane| lanes.is_enough(*lane)).collect();
+        assert_eq!(enough, [0, 1, 2, 3, 4, 5]);
+        assert!(Lanes::new(Some(ApiVersion::V2017_08_01), now).is_enough(0));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::log::{self, LogThrottle};
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
 use crate::scheduled_events::client::{
-    Answered, Client, Compute, Failure, FailureKind, LOOK_EVERY, News, SharedPolls, TRY_WITHIN, read_answer,
+    Answered, Client, Compute, Failure, FailureKind, LOOK_EVERY, News, SharedPolls, read_answer,
 };
 use crate::scheduled_events::document::Answer;
 
@@ -75,22 +75,8 @@ enum Part {
 /// A finished request, with its result. A lane is an index of [`Poller::lanes`].
 #[derive(Debug)]
 enum Finished {
-    Poll {
-        lane: usize,
-        number: u64,
-        sent: Instant,
-        answered: Answered,
-    },
-    /// The result of a single poll of a watcher that reads.
-    Trial {
-        lane: usize,
-        sent: Instant,
-        answered: Answered,
-    },
-    Name {
-        at: Instant,
-        result: Result<Compute>,
-    },
+    Poll { lane: usize, number: u64, sent: Instant, answered: Answered },
+    Name { at: Instant, result: Result<Compute> },
 }
 
 impl Poller {
@@ -156,13 +142,8 @@ impl Poller {
                     self.poll_all(due, now);
                 }
                 Some(Ok(Finished::Poll { lane, number, sent, answered })) => {
-                    let version = self.lanes.lane(lane).version;
-                    if let Some(neighbours) = &mut self.neighbours {
-                        neighbours.write(version, sent, &answered);
-                    }
-                    self.finished(lane, Some(number), read_answer(version, sent, answered));
+                    self.polled(lane, number, sent, answered);
                 }
-                Some(Ok(Finished::Trial { lane, sent, answered })) => self.tried(lane, sent, answered),
                 Some(Ok(Finished::Name { at, result })) => self.name_answered(at, result),
                 // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
@@ -205,26 +186,23 @@ impl Poller {
     /// other one may get none.
     fn try_once(&mut self) {
         let Some(neighbours) = self.neighbours.as_mut().filter(|_| self.part == Part::Reads) else { return };
-        if !neighbours.begins_trial() {
-            return;
+        let (lanes, now) = (&mut self.lanes, Instant::now());
+        let version = neighbours.begins_trial(|tried| lanes.next_to_try(tried, now));
+        if let Some(lane) = version.and_then(|version| self.lanes.of(version)) {
+            self.poll(lane, now);
         }
-        let lane = self.lanes.next_to_try(Instant::now());
-        let (client, version, sent) = (self.client.clone(), self.lanes.lane(lane).version, Instant::now());
-        self.requests.spawn(async move {
-            let answered = client.poll(version, TRY_WITHIN).await;
-            Finished::Trial { lane, sent, answered }
-        });
-        lock(&self.shared).polls += 1;
     }
 
-    fn tried(&mut self, lane: usize, sent: Instant, answered: Answered) {
+    /// Passes the result of a poll of its own on to the others, and applies it.
+    fn polled(&mut self, lane: usize, number: u64, sent: Instant, answered: Answered) {
         let version = self.lanes.lane(lane).version;
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.tried(version, sent, &answered);
+            neighbours.write(version, sent, &answered);
         }
-        if let Ok(answer) = read_answer(version, sent, answered) {
-            self.lanes.lane(lane).polled_by_another(sent);
-            self.answered(lane, None, answer);
+        let result = read_answer(version, sent, answered);
+        // That a single poll failed says nothing of the other one's.
+        if self.polls() || result.is_ok() {
+            self.finished(lane, Some(number), result);
         }
     }
 
@@ -299,8 +277,10 @@ impl Poller {
     }
 
     fn answered(&mut self, lane: usize, number: Option<u64>, answer: Answer) {
-        if let Some(neighbours) = &mut self.neighbours {
-            neighbours.heard();
+        match &mut self.neighbours {
+            Some(neighbours) if self.lanes.is_enough(lane) => neighbours.heard(),
+            Some(neighbours) => neighbours.answered_otherwise(),
+            None => {}
         }
         if !self.lanes.answered(lane, number, answer.sent, answer.at) {
             return;
@@ -314,7 +294,7 @@ impl Poller {
         let now = Instant::now();
         let is_throttled = failure.kind == FailureKind::Throttled && !self.lanes.any_is_steady(now);
         if let Some(neighbours) = self.neighbours.as_mut().filter(|_| is_throttled) {
-            neighbours.throttled();
+            neighbours.answered_otherwise();
         }
         if self.lanes.failed(lane, failure, now) {
             let mut shared = lock(&self.shared);

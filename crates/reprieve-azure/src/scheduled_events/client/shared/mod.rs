@@ -18,7 +18,6 @@ use tracing::debug;
 
 use self::ask_lock::AskLock;
 pub(crate) use self::polls::{News, SharedPolls};
-pub(crate) use self::trials::TRY_WITHIN;
 use super::compute::Compute;
 
 /// How often a process looks for the answer of the one that asks, and for the end of that.

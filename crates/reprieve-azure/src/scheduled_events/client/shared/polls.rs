@@ -4,7 +4,7 @@
 //! holds a lock, which ends with its process: another one takes over within [`LOOK_EVERY`](super::LOOK_EVERY).
 //! While it lives, it shows a sign of that; when there has been none for [`SILENT_AFTER`], such as while it is
 //! stopped, one other process polls as well, by a second lock, until it sees a sign of the first again. One that
-//! alone gets no answers leaves the lock to one that does.
+//! gets no answers leaves its lock to one that does: see [`Trials`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,6 @@ use super::ask_lock::AskLock;
 use super::trials::Trials;
 use super::written::Written;
 use crate::scheduled_events::client::Answered;
-use crate::scheduled_events::client::failure::FailureKind;
 use crate::scheduled_events::document::{ApiVersion, Document};
 
 /// How often the process that polls shows that it is not stopped.
@@ -72,8 +71,6 @@ pub(crate) struct SharedPolls {
     /// When this process failed to write, or left the polls to one that gets answers.
     failed_at: Option<Instant>,
     trials: Trials,
-    /// What was answered to this process's trial, until it has the lock that it claimed.
-    claimed_with: Option<(ApiVersion, Written, Instant)>,
     /// When this process last looked.
     looked: Instant,
     /// The last sign of the process of each rank.
@@ -123,7 +120,6 @@ impl SharedPolls {
             shown: None,
             failed_at: None,
             trials: Trials::new(now),
-            claimed_with: None,
             looked: now,
             signs: [Sign { id: 0, seen: now }; RANKS as usize],
             last: BTreeMap::new(),
@@ -159,7 +155,6 @@ impl SharedPolls {
         self.lock.take_if(|(lock, _)| !lock.is_in_place());
         self.read_signs(now)?;
         self.failed_at.take_if(|at| now - *at >= UNABLE_FOR);
-        self.trials.look(now);
         let claim = self.read("claim")?.as_deref().map_or(0, id_of_sign);
         if self.trials.on_claim(claim, now) && self.lock.take().is_some() {
             debug!("another worker gets answers from the metadata service, and this one none; it polls now");
@@ -172,9 +167,6 @@ impl SharedPolls {
             self.signs[..usize::from(lock.rank)].iter().any(|sign| sign.seen > *since)
         });
         if self.lock.is_some() {
-            if let Some((version, written, sent)) = self.claimed_with.take() {
-                self.store(version, written, sent);
-            }
             return self.show(now).map(|()| true);
         }
         Ok(match self.failed_at {
@@ -185,11 +177,13 @@ impl SharedPolls {
     }
 
     /// Takes the lock of the process that always polls if it is free, and a further one if those that poll
-    /// are silent.
+    /// are silent, or this process has claimed the polls.
     fn take_lock(&mut self, now: Instant) -> io::Result<()> {
         let held = self.lock.as_ref().map(|(lock, _)| lock.rank);
         for rank in 0..held.map_or(RANKS, |held| held.min(1)) {
-            let is_due = rank == 0 || self.silence(now) >= SILENT_AFTER + RANK_LATER * u32::from(rank - 1);
+            let is_due = rank == 0
+                || self.trials.has_claimed(now)
+                || self.silence(now) >= SILENT_AFTER + RANK_LATER * u32::from(rank - 1);
             if !is_due {
                 break;
             }
@@ -270,82 +264,80 @@ impl SharedPolls {
         news
     }
 
-    /// Writes what this process got for the others, if it polls for them and none of them got a later answer.
+    /// Writes what this process got for the others: all that it gets if it polls for them, and else what would be
+    /// the truth for them, too, which is a readable answer. With that it claims the polls if nobody else hears one.
     pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
         if self.lock.is_some() {
-            self.store(version, Written::of(version, answered, sent.elapsed()), sent);
+            match self.store(version, sent, answered) {
+                Ok(()) => {}
+                // The directory was removed. The next look makes a new one.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
+                Err(error) => self.can_not_share(&error),
+            }
+        } else if answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok()) {
+            let claimed = self.store(version, sent, answered).and_then(|()| self.claim(sent));
+            if let Err(error) = claimed {
+                debug!(%error, "failed to share an answer with the other workers");
+            }
         }
     }
 
-    fn store(&mut self, version: ApiVersion, written: Written, sent: Instant) {
-        let Some((lock, _)) = &self.lock else { return };
-        let temporary = self.file(&format!("new{}", lock.rank));
+    /// Merges the result into what all have got, unless another process got a later one. Should another one write in
+    /// the same moment, a result may be lost; the next one follows in a second.
+    fn store(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) -> io::Result<()> {
         let unread = self.read_news();
         self.unread.extend(unread);
+        let written = Written::of(version, answered, sent.elapsed());
         let key = (version, written.is_answer());
         if self.last.get(&key).is_some_and(|last| last.sent > sent) {
-            return;
+            return Ok(());
         }
         self.last.insert(key, Last { written, sent, at: Instant::now() });
         self.last.retain(|_, last| last.at.elapsed() < OUTDATED_AFTER);
         let all: Vec<_> = self.last.values().map(|last| &last.written).collect();
-        let stored = serde_json::to_vec(&all).map_err(io::Error::other).and_then(|text| {
-            fs::write(&temporary, text)?;
-            fs::rename(&temporary, self.file("json"))
-        });
-        match stored {
-            Ok(()) => {}
-            // The directory was removed. The next look makes a new one.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
-            Err(error) => self.can_not_share(&error),
-        }
+        let text = serde_json::to_vec(&all).map_err(io::Error::other)?;
+        self.replace("json", &text)
     }
 
-    /// Notes that an answer could be read, whoever polled.
+    /// Claims the polls if nobody has heard an answer for a while before this poll was sent, and since.
+    fn claim(&mut self, sent: Instant) -> io::Result<()> {
+        let Some(claim) = self.trials.claims(sent, Instant::now()) else { return Ok(()) };
+        debug!("the metadata service answers this worker, and not the one that polls; it claims the polls");
+        fs::write(self.file("claim"), claim.to_be_bytes())?;
+        self.failed_at = None;
+        Ok(())
+    }
+
+    /// Notes that an answer could be read that would list an eviction, whoever polled.
     pub(crate) fn heard(&mut self) {
         self.trials.heard(Instant::now());
     }
 
-    /// Notes that the service answered 429, whoever polled.
-    pub(crate) fn throttled(&mut self) {
-        self.trials.throttled(Instant::now());
+    /// Notes another answer of the service: a 429, or one in a version that lists no evictions.
+    pub(crate) fn answered_otherwise(&mut self) {
+        self.trials.answered_otherwise(Instant::now());
     }
 
-    /// Whether this process, which does not poll, is to send a single poll now, because nobody has heard an answer
-    /// for a while. Its end must be told to [`tried`](Self::tried).
-    pub(crate) fn begins_trial(&mut self) -> bool {
+    /// Returns the version in which this process, which does not poll, is to send a single poll now, because nobody
+    /// has heard an answer for a while: the `next` one after those that were tried, the last one at the end.
+    pub(crate) fn begins_trial(
+        &mut self,
+        next: impl FnOnce(&[ApiVersion]) -> ApiVersion,
+    ) -> Option<ApiVersion> {
         let now = Instant::now();
-        if self.failed_at.is_some() || !self.trials.is_due(now) {
-            return false;
+        if !self.trials.is_silent(now) {
+            return None;
         }
-        let lock = match AskLock::try_take(0, self.file("trial")) {
-            Ok(None) if !self.trials.is_blocked_for_long(now) => return false,
-            Ok(None) => match AskLock::try_take(1, self.file("trial1")) {
-                Ok(None) => return false,
-                lock => lock.ok().flatten(),
-            },
-            lock => lock.ok().flatten(),
-        };
-        self.trials.began(lock, now);
-        true
-    }
-
-    /// Takes the result of a trial. If it was answered and the process that polls was not, this one claims the polls.
-    pub(crate) fn tried(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
-        let is_answered = answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok());
-        if answered.as_ref().is_err_and(|failure| failure.kind == FailureKind::Throttled) {
-            self.throttled();
+        // Two that look in the same moment send one request more.
+        let last = self.read("turn").ok().flatten().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut turn = self.trials.takes_turn(last, now)?;
+        let version = next(&turn.versions());
+        turn.begin(version);
+        let text = serde_json::to_vec(&turn).map_err(io::Error::other);
+        if let Err(error) = text.and_then(|text| self.replace("turn", &text)) {
+            debug!(%error, "failed to tell the other workers that this one tries the metadata service");
         }
-        let claim = self.trials.ended(is_answered && self.lock.is_none());
-        let Some(claim) = claim else { return };
-        debug!("the metadata service answers this worker, and not the one that polls; it claims the polls");
-        match fs::write(self.file("claim"), claim.to_be_bytes()) {
-            Ok(()) => {
-                let written = Written::of(version, answered, sent.elapsed());
-                self.claimed_with = Some((version, written, sent));
-            }
-            Err(error) => self.can_not_share(&error),
-        }
+        Some(version)
     }
 
     fn can_not_share(&mut self, error: &io::Error) {
@@ -372,6 +364,13 @@ impl SharedPolls {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Replaces a file at once: a write may wait for the disk when the file is empty already.
+    fn replace(&self, what: &str, text: &[u8]) -> io::Result<()> {
+        let temporary = self.file(&format!("new-{}", self.trials.id()));
+        fs::write(&temporary, text)?;
+        fs::rename(&temporary, self.file(what))
     }
 
     fn file(&self, what: &str) -> PathBuf {
