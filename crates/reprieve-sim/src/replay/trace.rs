@@ -30,8 +30,8 @@ pub(super) struct Recorded {
 impl Trace {
     const fn text(self) -> &'static str {
         match self {
-            Self::G4dn => include_str!("traces/aws-g4dn-fleet.csv"),
-            Self::P3 => include_str!("traces/aws-p3-fleet.csv"),
+            Self::G4dn => include_str!("../../../reprieve-plan/traces/aws-g4dn-fleet.csv"),
+            Self::P3 => include_str!("../../../reprieve-plan/traces/aws-p3-fleet.csv"),
         }
     }
 
