@@ -20,9 +20,6 @@ const LISTED_MAX: usize = 10;
 /// The ages, in hours, at which the survival curve is shown as a table.
 pub const AGES_HOURS: [i64; 8] = [1, 3, 6, 12, 24, 48, 96, 168];
 
-/// How long before or after a drain the healing action is noted that has caused it.
-const CAUSE_MS: u64 = 5 * 60_000;
-
 /// The figures. All durations are in milliseconds, all times in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -56,8 +53,7 @@ pub struct Summary {
     pub together: Vec<Moment>,
     /// How many of all evictions came in such a moment.
     pub evicted_together: u64,
-    /// Drains for each kind of notice, and deaths of workers. Those that a worker ordered itself are `repair`, of its
-    /// machine, and `restart`.
+    /// Drains for each kind of notice, and deaths of workers.
     pub interruptions: Vec<Kind>,
     /// The jobs that were interrupted or failed most, ten at most.
     pub jobs: Vec<HitJob>,
@@ -193,7 +189,7 @@ impl Summary {
             survival_at: curve_at(&spells, &AGES_HOURS.map(|hours| hours * HOUR_MS)),
             together,
             evicted_together,
-            interruptions: kinds(&interruptions, &entries.healings),
+            interruptions: kinds(&interruptions),
             jobs: hit(&interruptions, &failures),
             failures: group(&failures),
             healings: healed(entries, window),
@@ -353,10 +349,10 @@ fn moment(lives: &[&Life]) -> Moment {
     Moment { at_unix_ms: first, lasted_ms: last.saturating_sub(first), machines: lives.len() as u64, zones }
 }
 
-fn kinds(interruptions: &[&Interruption], healings: &[HealingAction]) -> Vec<Kind> {
+fn kinds(interruptions: &[&Interruption]) -> Vec<Kind> {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
     for it in interruptions {
-        let name = kind_of(it, healings);
+        let name = it.notice().unwrap_or("died");
         let (held, work_lost_ms, work_kept_ms) = (0, 0, 0);
         let none = || Kind { kind: name.to_owned(), count: 0, held, work_lost_ms, work_kept_ms };
         let kind = kinds.entry(name).or_insert_with(none);
@@ -366,24 +362,6 @@ fn kinds(interruptions: &[&Interruption], healings: &[HealingAction]) -> Vec<Kin
         kind.work_kept_ms = kind.work_kept_ms.saturating_add(it.work_kept_ms());
     }
     kinds.into_values().collect()
-}
-
-/// The kind of an interruption. A drain that the worker ordered itself is a `Manual` one; the healing action that it
-/// noted says why.
-fn kind_of<'a>(it: &'a Interruption, healings: &[HealingAction]) -> &'a str {
-    let name = it.notice().unwrap_or("died");
-    let by_worker = |action: &&HealingAction| {
-        name == "Manual"
-            && action.worker == it.worker
-            && action.at_unix_ms.abs_diff(it.at_unix_ms) <= CAUSE_MS
-    };
-    // As they are written in entries.
-    let cause = |action: &HealingAction| match action.action.as_str() {
-        "restart" => Some("restart"),
-        "diagnose" | "report_unhealthy" => Some("repair"),
-        _ => None,
-    };
-    healings.iter().filter(by_worker).find_map(cause).unwrap_or(name)
 }
 
 fn hit(interruptions: &[&Interruption], failures: &[super::Failure]) -> Vec<HitJob> {
@@ -490,21 +468,6 @@ mod tests {
             found_after_ms: None,
             took_ms: None,
         }
-    }
-
-    #[test]
-    fn a_drain_that_a_worker_ordered_itself_is_named_by_its_cause() {
-        let interruptions = ["a", "b", "c", "d"].map(|boot| interrupted(boot, 90, drained("Manual", 0)));
-        let healings = vec![
-            healing("a-90", "mark_stuck", "x", 89),
-            healing("a-90", "restart", "x", 90),
-            healing("b-90", "report_unhealthy", "x", 91),
-            healing("c-90", "restart", "x", 20),
-        ];
-        let entries = Entries { interruptions: interruptions.to_vec(), healings, ..Entries::default() };
-        let it = Summary::of(&entries, &[], 0, 100 * MINUTE);
-        let kinds: Vec<_> = it.interruptions.iter().map(|it| (it.kind.as_str(), it.count)).collect();
-        assert_eq!(kinds, [("Manual", 2), ("repair", 1), ("restart", 1)]);
     }
 
     #[test]

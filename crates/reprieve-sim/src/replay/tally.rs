@@ -268,7 +268,7 @@ impl Reader<'_> {
             let is_of_drain = |it: &&Event| it.process == number && it.at + PROBE > seen && it.at < seen;
             let released = |it: &&Event| matches!(it.what, What::Released { .. });
             let began = self.calls.iter().filter(is_of_drain).find(released).map_or(seen, |it| it.at);
-            Some(self.drain(process, began.saturating_sub(AFTER_STEP), "Manual"))
+            Some(self.drain(process, began.saturating_sub(AFTER_STEP), "Repair"))
         };
         unhealthy.filter_map(drain).collect()
     }
