@@ -69,6 +69,8 @@ pub enum Op {
     Save,
     /// `RecordStore::put` of an entry of the ledger.
     Ledger,
+    /// `RecordStore::page` of the ledger.
+    LedgerPage,
     Remove,
     Payload,
     StorePayload,
@@ -307,6 +309,7 @@ impl Op {
             Self::Load => "load a record",
             Self::Save => "write a record",
             Self::Ledger => "write an entry of the ledger",
+            Self::LedgerPage => "list entries of the ledger",
             Self::Remove => "remove a record",
             Self::Payload => "read a payload",
             Self::StorePayload => "write a payload",

@@ -11,6 +11,7 @@ use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ledger::is_entry;
+use crate::names::LEDGER_IDS;
 use crate::ports::{
     BlobRange, BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord,
     Member, NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store,
@@ -142,7 +143,8 @@ impl RecordStore for FaultyRecords {
     }
 
     async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        self.faults.call(Op::RecordPage, self.inner.page(prefix, at)).await
+        let op = if prefix.starts_with(LEDGER_IDS) { Op::LedgerPage } else { Op::RecordPage };
+        self.faults.call(op, self.inner.page(prefix, at)).await
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {

@@ -114,8 +114,8 @@ async fn a_worker_saves_as_often_as_the_losses_in_the_ledger_call_for() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_can_not_be_read_changes_nothing() {
     for (op, fault) in [
-        (Op::RecordPage, Fault::Fail(ErrorKind::Denied)),
-        (Op::RecordPage, Fault::Hang),
+        (Op::LedgerPage, Fault::Fail(ErrorKind::Denied)),
+        (Op::LedgerPage, Fault::Hang),
         (Op::Reports, Fault::Fail(ErrorKind::Unavailable)),
         (Op::Get, Fault::Fail(ErrorKind::Unavailable)),
     ] {

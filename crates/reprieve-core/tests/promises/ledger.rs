@@ -352,7 +352,10 @@ async fn what_happens_while_the_ledger_is_away_is_written_once_when_it_answers_a
         let calls = faults.calls(Op::Ledger);
         sleep(secs(600)).await;
         let later = faults.calls(Op::Ledger) - calls;
-        assert_eq!(later, 1, "{fault:?}: the boot is renewed after 63 minutes, and nothing else is left to write");
+        assert_eq!(
+            later, 1,
+            "{fault:?}: the boot is renewed after 63 minutes, and nothing else is left to write"
+        );
         worker.kill().await;
     }
 }
