@@ -5,7 +5,7 @@
 //! usual around each event. Leases are longer than any jump.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -16,13 +16,12 @@ use reprieve_core::ports::Store;
 use reprieve_core::process::Gate;
 use reprieve_core::worker::{Settings, Stopper, Worker, stopping};
 use reprieve_core::{
-    Error, ErrorKind, Job, JobContext, JobError, NewJob, Notice, NoticeKind, Producer, Result, Step,
-    WorkerId, chance, clock,
+    Job, JobContext, JobError, NewJob, Notice, NoticeKind, Producer, Result, Step, WorkerId, clock,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
-use crate::fleet::BEGINNING;
+use crate::fleet::paused_runtime;
 
 /// The ages at which the curve is compared, in hours.
 pub const AGES_H: [u32; 3] = [1, 6, 12];
@@ -135,15 +134,8 @@ struct Fleet {
 /// # Errors
 /// Fails when a runtime or a worker can't be set up, which no seed should cause.
 pub fn holds(seed: u64) -> Result<[bool; AGES_H.len()]> {
-    let failed = |error| Error::new(ErrorKind::Internal, "play a fleet", "no runtime").with_source(error);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(failed)?;
+    let runtime = paused_runtime(seed)?;
     let _entered = runtime.enter();
-    clock::simulate(UNIX_EPOCH + BEGINNING);
-    chance::seed(seed);
     let summary = runtime.block_on(Fleet::play(seed))?;
     Ok(AGES_H.map(|hours| {
         let age_ms = i64::from(hours) * 3_600_000;

@@ -32,6 +32,7 @@ pub(crate) use records::FarRecords;
 pub use store::{FinalStore, Letter};
 
 use reprieve_core::{Error, ErrorKind, Result, chance, clock};
+use tokio::runtime::{Builder, Runtime};
 
 /// The run of one world, from its beginning until it rests.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ pub struct Run {
 }
 
 /// The wall-clock time at which every world begins, after the Unix epoch.
-pub(crate) const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
+const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
 
 /// Runs the world of `seed` on this thread.
 ///
@@ -55,14 +56,22 @@ pub(crate) const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
 /// Fails when a runtime or a worker can't be set up, which no seed should cause.
 pub fn run(seed: u64) -> Result<Run> {
     let plan = Plan::of(seed);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().map_err(
-            |error| Error::new(ErrorKind::Internal, "simulate a fleet", "no runtime").with_source(error),
-        )?;
+    let runtime = paused_runtime(seed)?;
     let _entered = runtime.enter();
-    clock::simulate(UNIX_EPOCH + BEGINNING);
-    chance::seed(seed);
     let (history, store) = runtime.block_on(world::play(&plan))?;
     let violations = check(&plan, &history, &store);
     Ok(Run { plan, history, store, violations })
+}
+
+/// A runtime of this thread on a paused clock. Time begins at [`BEGINNING`] here, and chance by the seed.
+pub(crate) fn paused_runtime(seed: u64) -> Result<Runtime> {
+    let runtime =
+        Builder::new_current_thread().enable_time().start_paused(true).build().map_err(|error| {
+            Error::new(ErrorKind::Internal, "simulate a fleet", "no runtime").with_source(error)
+        })?;
+    let entered = runtime.enter();
+    clock::simulate(UNIX_EPOCH + BEGINNING);
+    chance::seed(seed);
+    drop(entered);
+    Ok(runtime)
 }

@@ -26,7 +26,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 pub use jobs::{Habit, March};
 pub use journal::{Happened, Journal, Noted, StepEnd};
@@ -37,9 +37,9 @@ pub use trace::Trace;
 use reprieve_core::ledger::{Entries, Ledger, Summary};
 use reprieve_core::ports::{BlobStore, DeadLettered, Queue, Roster, Store, WorkerReport};
 use reprieve_core::worker::{Monitor, WorkerBuilder};
-use reprieve_core::{BlobName, Error, ErrorKind, Result, chance, clock};
+use reprieve_core::{BlobName, Result, clock};
 
-use crate::fleet::{BEGINNING, Event};
+use crate::fleet::{Event, paused_runtime};
 use world::World;
 
 /// How long ago a worker may have reported that the report of the ledger asks the roster for.
@@ -91,15 +91,8 @@ pub struct Replay {
 /// # Errors
 /// Fails when a worker can't be set up, or the jobs do not end.
 pub fn run(plan: &Plan, care: &dyn Care) -> Result<Replay> {
-    let failed = |error| Error::new(ErrorKind::Internal, "replay a fleet", "no runtime").with_source(error);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(failed)?;
+    let runtime = paused_runtime(19)?;
     let _entered = runtime.enter();
-    clock::simulate(UNIX_EPOCH + BEGINNING);
-    chance::seed(19);
     runtime.block_on(async {
         let since = clock::unix_millis();
         let mut world = World::new(plan, care);
