@@ -56,6 +56,8 @@ pub(super) struct Shared {
     pub(super) guarded: AtomicUsize,
     /// Guardians that wait for a slot.
     pub(super) waiting: AtomicUsize,
+    /// How many slots have passed to a guardian that waited.
+    pub(super) slots_passed_on: AtomicUsize,
     /// For each part of the queue, one permit for each release that may be under way at once in a
     /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,
