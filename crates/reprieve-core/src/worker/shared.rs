@@ -251,6 +251,12 @@ impl RunningJobs {
         jobs.1.iter().map(|(number, job)| (*number, (Arc::clone(&job.kind), Arc::clone(&job.run)))).collect()
     }
 
+    /// Returns when the last of this kind began.
+    pub(super) fn last_begun(&self, kind: &str) -> Option<Instant> {
+        let jobs = self.lock();
+        jobs.1.values().filter(|job| job.kind.name == kind).filter_map(|job| get(&job.run.began)).max()
+    }
+
     /// Returns how many fulfil `condition`.
     pub(super) fn count(&self, condition: impl Fn(&RunningJob) -> bool) -> usize {
         self.lock().1.values().filter(|job| condition(job)).count()

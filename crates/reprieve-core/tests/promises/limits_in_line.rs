@@ -283,3 +283,26 @@ async fn places_that_become_free_often_are_taken_as_often() {
         assert!(releases < 300 * took.as_secs(), "{releases} returns");
     }
 }
+
+/// A backlog is deferred within seconds, before it is known how often a place becomes free.
+#[tokio::test(start_paused = true)]
+async fn a_small_backlog_of_short_jobs_takes_little_longer_than_its_places_allow() {
+    for (jobs, long, per_worker, ideal) in
+        [(300, ms(100), 4, secs(10)), (300, ms(100), 1, secs(39)), (300, ms(1_000), 4, secs(77))]
+    {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, jobs, long).await;
+        let limits = Limits { per_worker: Some(per_worker), ..Limits::default() };
+        let (_worker, _) = begun.start(&store, 8, limits, true);
+        let start = Instant::now();
+        while begun.limited.lock().unwrap().len() < jobs {
+            sleep(ms(100)).await;
+            let count = begun.limited.lock().unwrap().len();
+            assert!(
+                start.elapsed() < ideal.mul_f64(1.5) + secs(5),
+                "{count} of {jobs} of {long:?} have begun"
+            );
+        }
+        println!("{jobs} of {long:?} in {per_worker} places: {:?} instead of {ideal:?}", start.elapsed());
+    }
+}

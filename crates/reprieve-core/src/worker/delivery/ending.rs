@@ -502,7 +502,7 @@ impl Guardian {
     /// Returns for how long one more message of the kind is deferred, at most for `longest`.
     fn delay_among(&self, kind: &Kind, longest: Duration) -> Duration {
         let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
-        kind.deferral(others.count() + 1, longest)
+        kind.deferral(self.shared.running.last_begun(kind.name), others.count() + 1, longest)
     }
 
     /// Returns the message of a job for which no slot is free, and for which none was meant or none becomes free.
