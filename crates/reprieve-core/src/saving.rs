@@ -11,6 +11,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::codec::Encoded;
+#[cfg(feature = "testing")]
+use crate::hash::ContentHash;
 use crate::ids::PayloadName;
 
 /// How often a call of the step looks whether it may go on. It does not queue for that: a step may
@@ -68,6 +70,11 @@ impl StepSaves {
     /// For a step that no run drives: states are kept here, and count as saved.
     pub(crate) fn kept() -> Self {
         Self { kept: Some(Mutex::default()), ..Self::default() }
+    }
+
+    /// Returns the hash of the state that the step asks to save; `None` once the run has taken it.
+    pub(crate) fn asked(&self) -> Option<ContentHash> {
+        lock(&self.request).as_ref().map(|request| request.state.hash())
     }
 
     /// Returns the kept states, oldest first.

@@ -20,6 +20,8 @@ use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::codec::Digest;
+use crate::hash::ContentHash;
+use crate::ids::JobId;
 
 /// How long the clock stands still at a wait of which nothing is known, and that only one thing can
 /// end: if that is real, no timer of the step can fire early.
@@ -60,11 +62,14 @@ pub(super) struct Waits {
     was_late: AtomicBool,
     /// How often a step began, ended, saved, or went on after a wait.
     moves: AtomicU64,
-    /// How often a step got somewhere: it began in a new state, was the last of a job, saved, or went on after
+    /// How often a step got somewhere: it began in a new state, saved one, was the last of a job, or went on after
     /// something real.
     progress: AtomicU64,
-    /// The states in which steps of the run under way began.
-    begun: Mutex<HashSet<(&'static str, Digest)>>,
+    /// How many steps of all jobs began in the run under way.
+    steps: AtomicU64,
+    /// The states of jobs in which steps began, and those that were saved, since a worker began.
+    begun: Mutex<HashSet<(JobId, Digest)>>,
+    saved: Mutex<HashSet<(JobId, ContentHash)>>,
 }
 
 #[derive(Debug, Default)]
@@ -124,13 +129,21 @@ impl Waits {
             was_late: AtomicBool::new(false),
             moves: AtomicU64::new(0),
             progress: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
             begun: Mutex::default(),
+            saved: Mutex::default(),
         }
     }
 
     /// To be called when a run begins.
     pub(super) fn note_run(&self) {
-        self.begun().clear();
+        self.steps.store(0, Relaxed);
+    }
+
+    /// To be called when a worker begins: jobs may come to the same states again.
+    pub(super) fn note_worker(&self) {
+        lock(&self.begun).clear();
+        lock(&self.saved).clear();
     }
 
     /// To be called when the runtime becomes idle.
@@ -141,6 +154,11 @@ impl Waits {
     /// A number that grows while steps move. One that yields for ever does not.
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
+    }
+
+    /// How many steps of all jobs began in the run.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Relaxed)
     }
 
     /// A number that grows while steps get somewhere. One that waits again and again by a timer does not, nor one
@@ -154,14 +172,19 @@ impl Waits {
         self.progress.fetch_add(1, Relaxed);
     }
 
-    fn note_begin(&self, kind: &'static str, state: Option<Digest>) {
-        if state.is_none_or(|state| self.begun().insert((kind, state))) {
+    /// To be called when a step begins.
+    pub(super) fn note_begin(&self, job: &JobId, state: Option<Digest>) {
+        self.steps.fetch_add(1, Relaxed);
+        if state.is_none_or(|state| lock(&self.begun).insert((job.clone(), state))) {
             self.note_progress();
         }
     }
 
-    fn begun(&self) -> MutexGuard<'_, HashSet<(&'static str, Digest)>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    /// To be called when a step saves this state.
+    pub(super) fn note_save(&self, job: &JobId, state: ContentHash) {
+        if lock(&self.saved).insert((job.clone(), state)) {
+            self.note_progress();
+        }
     }
 
     fn note_move(&self) {
@@ -188,7 +211,6 @@ impl Waits {
         let waker = Waker::from(Arc::clone(&woken));
         let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
         self.note_move();
-        self.note_begin(kind, state);
         loop {
             if !has_saved {
                 woken.is.store(false, SeqCst);
@@ -213,7 +235,6 @@ impl Waits {
             if is_saving() {
                 Woken::wake(&woken).await;
                 self.note_move();
-                self.note_progress();
                 has_saved = true;
                 continue;
             }
@@ -317,8 +338,12 @@ impl Waits {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Known {

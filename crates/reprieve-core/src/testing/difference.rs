@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::points::Disturbance;
-use super::world::{End, Seen};
+use super::world::{End, NOWHERE, Seen};
 use crate::shorten::shorten;
 
 /// The longest value that a message shows, in bytes.
@@ -30,6 +30,10 @@ const UNFINISHED: &str = "What does the step wait for? A lock or a permit that a
                           that waits for its step: it holds the clock. Or it polls for what never comes, or goes on in the same \
                           state: `Harness::within` limits the simulated time. Or it only takes longer: see \
                           `Harness::patience`.";
+
+/// The same for a run that moves.
+const GETS_NOWHERE: &str = "Perhaps it only takes longer: see `Harness::patience`. Else it polls for what never comes, or goes on in \
+                            the same state: `Harness::within` limits the simulated time.";
 
 /// What differs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,6 +95,7 @@ impl fmt::Display for Difference {
         write!(f, "the job {:?}, {}: {what} differs", self.kind, self.disturbance())?;
         write!(f, "\n  expected: {expected}\n  seen:     {seen}")?;
         match self.steps {
+            _ if self.finding.seen.contains(NOWHERE) => write!(f, "\n{GETS_NOWHERE}"),
             _ if self.finding.is_unfinished => write!(f, "\n{UNFINISHED}"),
             // A run that can't be compared needs no advice.
             None => Ok(()),

@@ -13,7 +13,7 @@ use super::clock::{REAL_WAIT, Waits};
 use super::difference::{Difference, Finding, compare};
 use super::points::{Disturbance, Series};
 use super::probe::{Part, Probe};
-use super::world::{End, Seen, Stage, World, play};
+use super::world::{End, STEPS_MAX, Seen, Stage, World, play};
 use crate::codec::{self, STACK_BYTES};
 use crate::ids::BlobName;
 use crate::job::Job;
@@ -86,6 +86,7 @@ pub struct Harness<'a, J> {
     points: usize,
     seed: u64,
     within: Duration,
+    steps_max: u64,
     real_wait: Duration,
     patience: Duration,
 }
@@ -117,6 +118,7 @@ impl<'a, J: Job> Harness<'a, J> {
             points: POINTS_MAX,
             seed: 0,
             within: Duration::from_hours(30 * 24),
+            steps_max: STEPS_MAX,
             real_wait: REAL_WAIT,
             patience: Duration::from_mins(1),
         }
@@ -218,7 +220,7 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Sets how long a run may take at most, in simulated time: less than the default where the job could poll for
-    /// what never comes. A run of over 100,000 steps is given up, too. Default: 30 days.
+    /// what never comes. A run of over 100,000 steps, with those of jobs that it enqueues, is given up, too. Default: 30 days.
     pub const fn within(mut self, limit: Duration) -> Self {
         self.within = limit;
         self
@@ -237,10 +239,10 @@ impl<'a, J: Job> Harness<'a, J> {
     /// [`compute`](crate::JobContext::compute), a slow answer, or a long sleep may need more. After half
     /// as long again, and two seconds at least, the process ends, if a step blocks the thread of the test.
     ///
-    /// A run that moves and gets nowhere is given up after the same time: no step began in a state that was not
-    /// before in the run, ended a job, saved, or waited for anything real, such as one that polls for what never
-    /// comes, by sleeping or by [`Step::Wait`](crate::Step::Wait). A run that gets somewhere prints after each such
-    /// time how far it is.
+    /// A run that moves and gets nowhere is given up after the same time, and 300 moves: no step began in a state of its
+    /// job that was not before on its worker, or saved one, ended a job, wrote a new output, or waited for anything
+    /// real, such as one that polls for what never comes, by sleeping or by [`Step::Wait`](crate::Step::Wait). A run
+    /// that gets somewhere prints after each such time how far it is.
     ///
     /// Counted in whole seconds, at least one. Default: a minute.
     pub const fn patience(mut self, longest: Duration) -> Self {
@@ -334,7 +336,7 @@ impl<'a> Check<'a> {
     fn new<J: Job>(harness: Harness<'a, J>) -> Result<Self, Difference> {
         let unable = |why| unable(J::KIND, Disturbance::None, why);
         let Harness { job, also, worker, args, inputs, before, observers, .. } = harness;
-        let Harness { seed, within, real_wait, patience, .. } = harness;
+        let Harness { seed, within, steps_max, real_wait, patience, .. } = harness;
         let args = args.map_err(|why| unable(format!("the arguments: {why}")))?;
         let name = |(name, bytes)| Ok((BlobName::parse(name)?, bytes));
         let inputs: crate::error::Result<_> = inputs.into_iter().map(name).collect();
@@ -353,6 +355,7 @@ impl<'a> Check<'a> {
             inputs: inputs.map_err(|error| unable(error.to_string()))?,
             seed,
             within,
+            steps_max,
             waits: Arc::new(Waits::new(real_wait)),
             patience,
         };
@@ -467,5 +470,60 @@ impl fmt::Display for Report {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::JobContext;
+    use crate::job::{JobError, Step};
+    use crate::producer::NewJob;
+
+    /// Each enqueues the next one.
+    #[derive(Debug)]
+    struct Again;
+
+    #[async_trait::async_trait]
+    impl Job for Again {
+        const KIND: &'static str = "again";
+        type Args = u64;
+        type Checkpoint = ();
+        type Output = ();
+
+        fn begin(&self, _: &u64) {}
+
+        async fn step(&self, cx: &JobContext, number: &u64, (): ()) -> Result<Step<(), ()>, JobError> {
+            cx.enqueue(vec![NewJob::of::<Self>(&(number + 1))?]).await?;
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[derive(Debug)]
+    struct First;
+
+    #[async_trait::async_trait]
+    impl Job for First {
+        const KIND: &'static str = "first";
+        type Args = ();
+        type Checkpoint = ();
+        type Output = ();
+
+        fn begin(&self, (): &()) {}
+
+        async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+            cx.enqueue(vec![NewJob::of::<Again>(&0)?]).await?;
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[test]
+    fn jobs_that_enqueue_jobs_without_end_are_given_up() {
+        let harness = Harness { steps_max: 500, ..Harness::new(First).also(Again) };
+        let message = harness.try_check().expect_err("it has no end").to_string();
+        assert!(
+            message.contains("it takes more than 500 steps, with those of jobs that it enqueues"),
+            "{message}"
+        );
     }
 }

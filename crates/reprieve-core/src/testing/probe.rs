@@ -124,7 +124,11 @@ pub(super) struct Probe<J> {
 
 impl<J: Job> Probe<J> {
     fn note_end(&self, ended: &Result<Step<J::Checkpoint, J::Output>, JobError>) {
-        if matches!(ended, Ok(Step::Done(_))) {
+        let is_last = match ended {
+            Ok(step) => matches!(step, Step::Done(_)),
+            Err(error) => !error.is_retry(),
+        };
+        if is_last {
             self.waits.note_progress();
         }
     }
@@ -158,7 +162,13 @@ impl<J: Job> Job for Probe<J> {
         at: J::Checkpoint,
     ) -> Result<Step<J::Checkpoint, J::Output>, JobError> {
         let whose = (J::KIND, codec::digest(&at).ok());
-        let is_saving = || cx.run.saves.is_pending();
+        let is_saving = || {
+            if let Some(state) = cx.run.saves.asked() {
+                self.waits.note_save(cx.job(), state);
+            }
+            cx.run.saves.is_pending()
+        };
+        self.waits.note_begin(cx.job(), whose.1);
         let Some(part) = &self.part else {
             let step = self.job.step(cx, args, at);
             let ended = self.waits.drive(whose, step, is_saving, |_| ready(Going::On)).await;

@@ -1,17 +1,18 @@
 //! One simulated run of a job: a store in memory, real workers, a paused clock, and a disturbance.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -46,10 +47,16 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// The most steps of a run: a minute or two of real time in an unoptimized build.
-const STEPS_MAX: u64 = 100_000;
+pub(super) const STEPS_MAX: u64 = 100_000;
 
 /// How often the real time is looked at.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often steps move at least before a run is said to get nowhere: in one that computes much they move seldom.
+const MOVES_NOWHERE: u64 = 300;
+
+/// How the reason of a run begins that moves and gets nowhere.
+pub(super) const NOWHERE: &str = "it moves and gets nowhere";
 
 /// How many calls of each operation of a failing store may fail.
 const FAULTS: u32 = 200;
@@ -69,6 +76,8 @@ pub(super) struct Stage<'a> {
     pub(super) seed: u64,
     /// The longest that a run may take, in simulated time.
     pub(super) within: Duration,
+    /// The most steps of all jobs of a run.
+    pub(super) steps_max: u64,
     pub(super) waits: Arc<Waits>,
     /// How long a run may stand still or get nowhere, in real time.
     pub(super) patience: Duration,
@@ -136,6 +145,7 @@ struct Machine {
 
 impl Machine {
     fn start(stage: &Stage<'_>, run: &Run, is_first: bool) -> Result<Self> {
+        stage.waits.note_worker();
         let (gate, notices) = (Gate::new(), ManualNotices::answered());
         let part = Part { story: Arc::clone(&run.story), is_first, gate: gate.clone() };
         let settings = Settings {
@@ -179,41 +189,92 @@ impl Machine {
     }
 }
 
-/// Ticks each [`TICK`] of real time, by a thread of its own, until it is dropped. Ends the process if nobody takes the
-/// ticks of half as long again as `patience`: a step has blocked the thread that runs the test, so nothing else can
-/// report it. Ticks are counted, and no time is measured: a process that was stopped is not blocked.
+/// What real time shows of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    /// It gets somewhere, for so many ticks so far.
+    Moves(u64),
+    /// No step moves.
+    Still,
+    /// Steps move, and get nowhere.
+    Nowhere,
+    /// It has taken more steps than it may.
+    Endless,
+    /// Nobody has taken that no step moves: one has blocked the thread that runs the test.
+    Blocked(u64),
+}
+
+/// Judges a run by what it has done at each tick. Ticks are counted, and no time is measured: a process that was stopped
+/// is not blocked.
+struct Judge {
+    /// For how many ticks it may stand still or get nowhere.
+    most: u64,
+    passed: u64,
+    moves: Unchanged<(u64, (u64, usize))>,
+    /// The steps that got somewhere, and the blobs.
+    progress: Unchanged<(u64, usize)>,
+    /// The number of moves at the last progress.
+    moves_before: u64,
+}
+
+impl Judge {
+    const fn new(most: u64) -> Self {
+        let (moves, progress) = (Unchanged::new((0, (0, 0))), Unchanged::new((0, 0)));
+        Self { most, passed: 0, moves, progress, moves_before: 0 }
+    }
+
+    fn tick(&mut self, moves: u64, progress: (u64, usize)) -> Option<Judged> {
+        self.passed += 1;
+        // One that gets somewhere moves, too: an output may be answered at once.
+        let (still, nowhere) = (self.moves.ticks((moves, progress)), self.progress.ticks(progress));
+        if nowhere == 0 {
+            self.moves_before = moves;
+        }
+        // The thread of the test may be busy for one.
+        if still >= self.most.saturating_mul(3).div_ceil(2).max(2) {
+            Some(Judged::Blocked(still))
+        } else if still >= self.most {
+            Some(Judged::Still)
+        } else if nowhere >= self.most && moves - self.moves_before >= MOVES_NOWHERE {
+            Some(Judged::Nowhere)
+        } else {
+            self.passed.is_multiple_of(self.most).then_some(Judged::Moves(self.passed))
+        }
+    }
+}
+
+/// Judges a run at each [`TICK`] of real time, on a thread of its own, until it is dropped: steps that compute keep the
+/// test's own from looking. Ends the process if a step blocks that thread, so nothing else can report it.
 struct RealTicks {
-    ticked: Arc<Notify>,
-    taken: Arc<AtomicU64>,
+    judged: UnboundedReceiver<Judged>,
     _until: mpsc::Sender<()>,
 }
 
 impl RealTicks {
-    fn start(kind: &'static str, patience: Duration) -> Self {
+    fn start(kind: &'static str, patience: Duration, run: &Run) -> Self {
+        let (waits, blobs, steps_max) = (Arc::clone(&run.waits), Arc::clone(&run.store.blobs), run.steps_max);
         let (until, ended) = mpsc::channel::<()>();
-        let (ticked, taken) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
-        let (of_thread, seen) = (Arc::clone(&ticked), Arc::clone(&taken));
-        // The thread of the test may be busy for one.
-        let most = ticks_of(patience).saturating_mul(3).div_ceil(2).max(2);
+        let (tell, judged) = unbounded_channel();
         let ticking = move || {
-            let (mut last, mut missed) = (None, 0);
+            let mut judge = Judge::new(ticks_of(patience));
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                let taken = seen.load(Relaxed);
-                missed = if last.replace(taken) == Some(taken) { missed + 1 } else { 0 };
-                if missed >= most {
-                    end_blocked(kind, missed);
+                if waits.steps() >= steps_max {
+                    _ = tell.send(Judged::Endless);
                 }
-                of_thread.notify_one();
+                // The store is in memory, and answers at once.
+                let listed = blobs.list("").now_or_never();
+                let blobs = listed.and_then(Result::ok).map_or(0, |names| names.len());
+                match judge.tick(waits.moves(), (waits.progress(), blobs)) {
+                    Some(Judged::Blocked(ticks)) => end_blocked(kind, ticks),
+                    // Who hears it may have ended.
+                    Some(judged) => _ = tell.send(judged),
+                    None => {}
+                }
             }
         };
         // Without the thread a run that stands still is not given up.
         drop(thread::Builder::new().name("reprieve-ticks".to_owned()).spawn(ticking));
-        Self { ticked, taken, _until: until }
-    }
-
-    async fn next(&self) {
-        self.ticked.notified().await;
-        self.taken.fetch_add(1, Relaxed);
+        Self { judged, _until: until }
     }
 }
 
@@ -239,20 +300,20 @@ fn ticks_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).max(1)
 }
 
-/// For how many ticks a number has been the same.
-struct Unchanged {
-    number: u64,
+/// For how many ticks a value has been the same.
+struct Unchanged<T> {
+    value: T,
     ticks: u64,
 }
 
-impl Unchanged {
-    const fn new(number: u64) -> Self {
-        Self { number, ticks: 0 }
+impl<T: PartialEq + Copy> Unchanged<T> {
+    const fn new(value: T) -> Self {
+        Self { value, ticks: 0 }
     }
 
-    /// Takes the number at one more tick.
-    fn ticks(&mut self, number: u64) -> u64 {
-        let is_same = std::mem::replace(&mut self.number, number) == number;
+    /// Takes the value at one more tick.
+    fn ticks(&mut self, value: T) -> u64 {
+        let is_same = std::mem::replace(&mut self.value, value) == value;
         self.ticks = if is_same { self.ticks + 1 } else { 0 };
         self.ticks
     }
@@ -266,6 +327,9 @@ struct Run {
     began: Instant,
     /// When it must have ended.
     until: Instant,
+    /// How many steps it may take.
+    steps_max: u64,
+    waits: Arc<Waits>,
 }
 
 /// Runs the job once under `disturbance`. Must be called on a runtime of its own, with a paused clock.
@@ -284,6 +348,8 @@ pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<
         save_every: if is_unsaved { Duration::from_hours(24) } else { Duration::ZERO },
         began: Instant::now(),
         until: Instant::now() + stage.within,
+        steps_max: stage.steps_max,
+        waits: Arc::clone(&stage.waits),
     };
     let job = JobId::parse(JOB)?;
     for (name, bytes) in &stage.inputs {
@@ -327,24 +393,29 @@ impl Run {
     /// Completes with the reason when no step has moved for long in real time, or got anywhere. The clock may stand
     /// still meanwhile, or run.
     async fn stalled(&self, stage: &Stage<'_>) -> String {
-        let Stage { kind, patience, waits, .. } = stage;
-        let (ticks, most) = (RealTicks::start(kind, *patience), ticks_of(*patience));
-        let (mut moves, mut progress) = (Unchanged::new(waits.moves()), Unchanged::new(waits.progress()));
-        let mut passed = 0_u64;
+        let Stage { kind, patience, .. } = stage;
+        let mut ticks = RealTicks::start(kind, *patience, self);
         loop {
-            ticks.next().await;
-            passed += 1;
-            if moves.ticks(waits.moves()) >= most {
-                let steps = self.story.progress.get().began;
-                return format!("no step moved for {patience:?} of real time, after {steps} steps");
-            }
-            if progress.ticks(waits.progress()) >= most {
-                return format!("it moves and gets nowhere, for {patience:?} of real time: {}", self.shown());
-            }
-            if passed.is_multiple_of(most) {
-                print_moving(kind, passed, &self.shown());
+            match ticks.judged.recv().await {
+                Some(Judged::Still | Judged::Blocked(_)) => {
+                    let steps = self.story.progress.get().began;
+                    return format!("no step moved for {patience:?} of real time, after {steps} steps");
+                }
+                Some(Judged::Nowhere) => {
+                    return format!("{NOWHERE}, for {patience:?} of real time: {}", self.shown());
+                }
+                // The simulated time may stand still meanwhile, and `ended` with it.
+                Some(Judged::Endless) => return self.endless(),
+                Some(Judged::Moves(ticks)) => print_moving(kind, ticks, &self.shown()),
+                // The thread could not be started.
+                None => pending().await,
             }
         }
+    }
+
+    /// Says that it has taken more steps than it may.
+    fn endless(&self) -> String {
+        format!("it takes more than {} steps, with those of jobs that it enqueues", self.steps_max)
     }
 
     /// Says how far it is.
@@ -447,12 +518,12 @@ impl Run {
                 () = progress.changed() => pause = Duration::from_millis(1),
                 () = sleep(pause) => pause = LOOK_MAX.min(pause * 2),
             }
-            let steps = progress.get().began;
+            let steps = self.waits.steps();
             if Instant::now() >= self.until {
                 return Err(format!("its time is over, after {steps} steps; see `Harness::within`"));
             }
-            if steps >= STEPS_MAX {
-                return Err(format!("it takes more than {STEPS_MAX} steps"));
+            if steps >= self.steps_max {
+                return Err(self.endless());
             }
         }
     }

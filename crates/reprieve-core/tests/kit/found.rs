@@ -574,7 +574,15 @@ type Nowhere = fn(&reprieve_core::JobContext) -> futures_util::future::BoxFuture
 
 #[test]
 fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
-    let ways: [(&str, Nowhere); 4] = [
+    let ways: [(&str, Nowhere); 5] = [
+        ("saves the same", |cx| {
+            Box::pin(async {
+                loop {
+                    sleep(Duration::from_secs(1)).await;
+                    cx.save::<Steps<(), u32, ()>>(&7).await.ok()?;
+                }
+            })
+        }),
         ("polls", |_| {
             Box::pin(async {
                 loop {
@@ -601,6 +609,7 @@ fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
         let message = found(Harness::new(job).patience(Duration::from_secs(2))).to_string();
         assert!(message.contains("it moves and gets nowhere, for 2s of real time"), "{how}: {message}");
         assert!(message.contains("s of simulated time, await "), "{how}: {message}");
+        assert!(message.contains("Perhaps it only takes longer"), "{how}: {message}");
         assert!(message.contains("it polls for what never comes"), "{how}: {message}");
     }
 }

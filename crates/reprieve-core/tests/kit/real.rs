@@ -135,11 +135,61 @@ fn a_long_step_that_saves_and_waits_is_not_given_up() {
                     cx.compute(|| sleep_really(Duration::from_millis(300))).await;
                     at += 1;
                     cx.save::<Steps<(), u32, ()>>(&at).await?;
-                    sleep(Duration::from_hours(1)).await;
+                    sleep(Duration::from_mins(10)).await;
                 }
                 Ok(Step::Done(()))
             })
         },
     );
     Harness::new(job).patience(Duration::from_secs(2)).points(1).killed_at_every_step().check();
+}
+
+/// So many steps that only compute, for so long each.
+fn computes(steps: u64, each: Duration) -> Steps<(), u64, u64> {
+    Steps::new(
+        || 0,
+        move |_, (), at| {
+            Box::pin(async move {
+                sleep_really(each);
+                Ok(if at == steps { Step::Done(at) } else { Step::Continue(at + 1) })
+            })
+        },
+    )
+}
+
+#[test]
+fn a_job_whose_steps_only_compute_blocks_no_thread() {
+    let job = computes(40, Duration::from_millis(100));
+    Harness::new(job).patience(Duration::from_secs(2)).points(1).evicted_at_every_step().check();
+}
+
+/// The first worker is killed with nothing saved, so the second comes to the same states.
+#[test]
+fn a_killed_job_that_begins_anew_gets_somewhere() {
+    let job = computes(30, Duration::from_millis(100));
+    Harness::new(job).patience(Duration::from_secs(2)).points(2).killed_at_every_step().check();
+}
+
+/// Twenty items of 150 ms, each with an output, without a state.
+#[test]
+fn a_step_that_computes_and_writes_outputs_or_sleeps_gets_somewhere() {
+    for writes in [true, false] {
+        let job: Steps<(), (), ()> = Steps::new(
+            || (),
+            move |cx, (), ()| {
+                Box::pin(async move {
+                    for number in 0..20 {
+                        sleep_really(Duration::from_millis(150));
+                        if writes {
+                            cx.put_output(&format!("item-{number}"), vec![number]).await?;
+                        } else {
+                            sleep(Duration::from_millis(10)).await;
+                        }
+                    }
+                    Ok(Step::Done(()))
+                })
+            },
+        );
+        Harness::new(job).patience(Duration::from_secs(2)).points(1).evicted_at_every_step().check();
+    }
 }
