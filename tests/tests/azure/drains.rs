@@ -21,8 +21,9 @@ const FULL: usize = SLOTS + AHEAD;
 /// The time limit of prefetching. The worker does not prefetch where jobs seem long.
 const READS_AHEAD: Duration = Duration::from_secs(3);
 
-/// Runs short jobs, so that the worker prefetches.
-const SHORT: Walk = Walk { steps: 1, each_ms: 50 };
+/// Jobs that are so short that the worker prefetches, and long enough for what it prefetched to wait for twice that time
+/// until the notice.
+const SHORT: Walk = Walk { steps: 1, each_ms: 700 };
 
 /// The jobs in flight at the notice, longer than this test. A job needs one step to yield.
 const LONG: Walk = Walk { steps: 1_000, each_ms: 400 };

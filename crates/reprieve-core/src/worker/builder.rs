@@ -476,6 +476,7 @@ impl WorkerBuilder {
             replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            slots_passed_on: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),
             cancels: Cancels::default(),

@@ -230,8 +230,8 @@ impl Dispatcher {
         }
         if report.over_limit {
             self.receiver.note_return();
-        } else if report.no_slot {
-            self.receiver.note_without_slot();
+        } else if let Some(no_slot) = report.no_slot {
+            self.receiver.note_without_slot(no_slot);
         } else {
             self.receiver.note_taken();
         }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use tokio::time::Instant;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, Limits};
+use super::limits::{Backlog, Limits, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
@@ -225,9 +226,18 @@ impl Kind {
 
     /// Returns for how long one more message is deferred, where so many kinds have some that are; at most for
     /// `longest`.
-    pub(super) fn deferral(&self, kinds: usize, longest: Duration) -> Duration {
+    /// The last of its jobs that run `began` then.
+    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, longest: Duration) -> Duration {
         let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
-        self.backlog.deferral(self.ends.a_second(), most.min().unwrap_or(usize::MAX), kinds, longest)
+        let limit = most.min().unwrap_or(usize::MAX);
+        let places = Places {
+            limit,
+            ends: self.ends.a_second(),
+            quiet: self.ends.quiet().into_iter().chain(began.map(|began| began.elapsed())).min(),
+            run: self.runs.mean(),
+            of_fleet: self.limits.in_fleet.is_some(),
+        };
+        self.backlog.deferral(places, kinds, longest)
     }
 }
 

@@ -40,15 +40,28 @@ const STALL_MIN: Duration = Duration::from_secs(10);
 /// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// About the shortest, and the longest mean time for which a message over a limit is deferred.
+/// About the shortest time for which a message over a limit is deferred, where jobs of its kind are so long, and where
+/// they are short; and the longest.
 const DEFER_MIN: Duration = Duration::from_secs(5);
+const SHORTEST: Duration = Duration::from_secs(1);
 const DEFER_MAX: Duration = Duration::from_hours(24);
+
+/// Where no job of a kind has ended for this time, and for four times as long as they took, they take longer now: in
+/// this worker, and where other workers may have all places.
+const QUIET: Duration = Duration::from_secs(5);
+const QUIET_IN_FLEET: Duration = Duration::from_mins(1);
+
+/// When nothing has been deferred for this time, what is deferred then is another backlog.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// How many jobs are expected to end in a second at most: more is measured.
+const ENDS_MOST: f64 = 1_000.0;
 
 /// The limits of one kind of job. Set with
 /// [`WorkerBuilder::limits`](super::WorkerBuilder::limits).
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
-/// at least five seconds, and longer the more of them were deferred, so that about eight come back in a second,
+/// at least five seconds, or a second where its jobs are short, and longer the more of them were deferred, so that about eight come back in a second,
 /// whatever the backlog, or two to five times as many as jobs of the kind end, and at most 150 more than end. A worker
 /// returns no more than 300 in a second, and one for each message that it does not return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
 /// worker that has only kinds at their limits receives nothing.
@@ -155,43 +168,104 @@ impl Limits {
 /// no more than it should.
 pub(super) const PAUSE_AFTER_RETURN: Duration = Duration::from_secs(1).checked_div(RETURNS).unwrap();
 
-/// The messages of one kind that this worker has deferred because of a limit and that have not returned,
-/// by when they do.
+/// The places of one kind of job, as far as this worker knows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    /// How many jobs may run at once.
+    pub(super) limit: usize,
+    /// How many of this worker ended in a second lately.
+    pub(super) ends: f64,
+    /// For how long none has begun or ended here; `None` if none ever has.
+    pub(super) quiet: Option<Duration>,
+    /// How long they run; `None` if that is not known.
+    pub(super) run: Option<Duration>,
+    /// Other workers may have them.
+    pub(super) of_fleet: bool,
+}
+
+impl Places {
+    /// Returns how long a job holds its place, as far as that is known: as long as they took before, unless it has been
+    /// quiet for much longer than that. Then for that time at least, or for as long as messages have been `deferred`.
+    fn held(&self, deferred: Duration) -> Duration {
+        // Where others have the places, what becomes of their jobs is not seen here.
+        let (quiet, most) = if self.of_fleet {
+            (self.quiet.map_or(deferred, |quiet| quiet.min(deferred)), QUIET_IN_FLEET)
+        } else {
+            (self.quiet.unwrap_or(deferred), QUIET)
+        };
+        self.run.filter(|run| quiet <= most.max(*run * 4)).unwrap_or(quiet)
+    }
+
+    /// Returns how many jobs are expected to end in a second.
+    fn expected_ends(&self, held: Duration) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let at_the_limit = self.limit as f64 / held.as_secs_f64().max(0.001);
+        // Without a limit it is something else that is missing.
+        if self.limit == usize::MAX { self.ends } else { self.ends.max(at_the_limit.min(ENDS_MOST)) }
+    }
+}
+
+/// The messages of one kind that this worker has deferred because of a limit and that have not returned.
 #[derive(Debug, Default)]
-pub(super) struct Backlog(Mutex<BinaryHeap<Reverse<Instant>>>);
+pub(super) struct Backlog(Mutex<Away>);
+
+#[derive(Debug, Default)]
+struct Away {
+    /// When they return.
+    returns: BinaryHeap<Reverse<Instant>>,
+    /// Since when some are deferred again and again, and when the last was.
+    since: Option<(Instant, Instant)>,
+}
 
 impl Backlog {
     /// Returns those that have not returned.
-    fn away(&self) -> MutexGuard<'_, BinaryHeap<Reverse<Instant>>> {
-        let mut returns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn away(&self) -> MutexGuard<'_, Away> {
+        let mut away = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        while returns.peek().is_some_and(|first| first.0 <= now) {
-            returns.pop();
+        while away.returns.peek().is_some_and(|first| first.0 <= now) {
+            away.returns.pop();
         }
-        returns
+        away
     }
 
     /// Whether all have returned.
     pub(super) fn is_empty(&self) -> bool {
-        self.away().is_empty()
+        self.away().returns.is_empty()
     }
 
-    /// Returns for how long one more message is deferred, where `kinds` kinds have some that are: `ends` jobs
-    /// of this one ended in a second lately, and `limit` may run at once. At most for `longest`.
-    pub(super) fn deferral(&self, ends: f64, limit: usize, kinds: usize, longest: Duration) -> Duration {
-        let (now, mut returns) = (Instant::now(), self.away());
+    /// Returns for how long one more message is deferred, where `kinds` kinds have some that are, and this one has
+    /// these `places`. At most for `longest`.
+    ///
+    /// It returns behind all that are away, if these return at the rate that is wanted now. Where it was lower when
+    /// they were deferred, those that return fill the gaps.
+    pub(super) fn deferral(&self, places: Places, kinds: usize, longest: Duration) -> Duration {
+        let (now, mut away) = (Instant::now(), self.away());
+        let recent = away.since.filter(|(_, last)| now - *last < FORGOTTEN);
+        let since = recent.map_or(now, |(since, _)| since);
+        away.since = Some((since, now));
+        let held = places.held(now - since);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let (away, kinds) = (returns.len() as f64, kinds.max(1) as f64);
-        let few = SEEN_AGAIN.max((away / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX)) / kinds;
-        let rate = few.max(keeping_up(ends, limit).min(ends + IN_VAIN_MOST / kinds));
-        let mean = (away / rate).min(DEFER_MAX.as_secs_f64());
-        // Over the whole time, so that some of those that are deferred together return soon.
-        let delay = DEFER_MIN.mul_f64(0.8 + 0.4 * chance::fraction())
-            + Duration::from_secs_f64(2.0 * mean * chance::fraction());
+        let (count, kinds) = (away.returns.len() as f64, kinds.max(1) as f64);
+        let few = SEEN_AGAIN.max((count / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX)) / kinds;
+        let ends = places.expected_ends(held);
+        let rate = few.max(keeping_up(ends, places.limit).min(places.ends + IN_VAIN_MOST / kinds));
+        let behind = Duration::from_secs_f64((count / rate).min(DEFER_MAX.as_secs_f64()));
+        // Without a limit it is no job's end that it waits for.
+        let has_limit = places.limit < usize::MAX;
+        let shortest = if has_limit { held.clamp(SHORTEST, DEFER_MIN) } else { DEFER_MIN };
+        // At random, or those that return together would do so again and again.
+        let delay = around(shortest, 0.2) + around(behind, if has_limit { 0.5 } else { 1.0 });
+        // Not all at once, where all are deferred for as long.
+        let delay = if delay > longest { longest.mul_f64(chance::fraction()).max(shortest) } else { delay };
         let delay = delay.min(longest);
-        returns.push(Reverse(now + delay));
+        away.returns.push(Reverse(now + delay));
         delay
     }
+}
+
+/// Returns a random time that is shorter or longer than `mean` by this share at most.
+fn around(mean: Duration, share: f64) -> Duration {
+    mean.mul_f64(1.0 + share * (2.0 * chance::fraction() - 1.0))
 }
 
 /// Returns how many messages must return in a second, at random, so that at least five of six times a place
@@ -207,16 +281,23 @@ fn keeping_up(ends: f64, limit: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// The messages that return in the second half of the time, in a second, of 2,000 that were deferred.
-    fn returning(ends: f64, limit: usize, kinds: usize) -> f64 {
+    /// The messages that return in a second of 20,000 that were deferred.
+    async fn returning(places: Places, kinds: usize) -> f64 {
         let backlog = Backlog::default();
-        for _ in 0..2_000 {
-            let _delay = backlog.deferral(ends, limit, kinds, LEASE_MAX);
+        // Deferred again and again for long.
+        let now = Instant::now();
+        tokio::time::advance(Duration::from_mins(10)).await;
+        backlog.away().since = Some((now, Instant::now()));
+        for _ in 0..20_000 {
+            let _delay = backlog.deferral(places, kinds, LEASE_MAX);
         }
-        let last = backlog.deferral(ends, limit, kinds, LEASE_MAX);
-        let longest = backlog.away().iter().map(|at| at.0 - Instant::now()).max().unwrap();
-        assert!(last <= longest);
-        4_000.0 / (longest.as_secs_f64() - DEFER_MIN.as_secs_f64())
+        let returns = backlog.away().returns.clone().into_sorted_vec();
+        // In the first half of the time, which is that of the most of them.
+        10_000.0 / (returns[10_000].0 - returns[19_999].0).as_secs_f64()
+    }
+
+    fn places(ends: f64, limit: usize) -> Places {
+        Places { limit, ends, quiet: None, run: None, of_fleet: false }
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,9 +312,35 @@ mod tests {
             (80.0, 8, 3, 130.0),
             (500.0, 32, 1, 650.0),
         ] {
-            let seen = returning(ends, limit, kinds);
+            let seen = returning(places(ends, limit), kinds).await;
             assert!((rate * 0.6..rate * 1.3).contains(&seen), "{ends} end, {limit} at once, {kinds}: {seen}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_jobs_take_counts_until_none_has_ended_for_much_longer() {
+        let run = Some(Duration::from_millis(100));
+        for (quiet_s, of_fleet, rate) in
+            [(0, false, 50.0), (4, false, 50.0), (6, false, 8.0), (50, true, 50.0), (70, true, 8.0)]
+        {
+            let known = Places { run, quiet: Some(Duration::from_secs(quiet_s)), of_fleet, ..places(0.0, 1) };
+            let seen = returning(known, 1).await;
+            assert!(
+                (rate * 0.6..rate * 1.3).contains(&seen),
+                "none for {quiet_s} s, of the fleet {of_fleet}: {seen}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_ones_of_a_kind_of_short_jobs_return_soon() {
+        let delay = |run_ms, quiet_ms| {
+            let (run, quiet) = (Some(Duration::from_millis(run_ms)), Some(Duration::from_millis(quiet_ms)));
+            Backlog::default().deferral(Places { quiet, run, ..places(1.0, 1) }, 1, LEASE_MAX).as_secs_f64()
+        };
+        assert!((0.8..1.2).contains(&delay(10, 10)));
+        assert!((2.4..3.6).contains(&delay(3_000, 10)));
+        assert!((4.0..6.0).contains(&delay(60_000, 10)));
     }
 
     #[test]

@@ -122,6 +122,11 @@ impl Rate {
         mutex::set(&self.0, Some((now, Instant::now())));
     }
 
+    /// Returns for how long it has not happened; `None` if it never has.
+    pub(crate) fn quiet(&self) -> Option<Duration> {
+        mutex::get(&self.0).map(|(_, at)| at.elapsed())
+    }
+
     /// Returns how often. What is longer ago counts less.
     pub(crate) fn a_second(&self) -> f64 {
         mutex::get(&self.0)

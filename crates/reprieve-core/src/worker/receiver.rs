@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::delivery::Batch;
+use super::delivery::{Batch, NoSlot};
 use super::kind::{is_any_free, open};
 use super::limits::PAUSE_AFTER_RETURN;
+use super::measure::Recent;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
 use crate::error::Result;
@@ -52,6 +53,12 @@ const SHARE_HALVES: Duration = Duration::from_secs(2);
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 const AHEAD: Duration = Duration::from_secs(1);
 
+/// How long nothing is read ahead after no slot became free for what was. Then the jobs that took them count as slow.
+const NO_AHEAD: Duration = Duration::from_secs(2);
+
+/// How long what is read ahead waits at least while no slot becomes free for it.
+const PATIENCE_MIN: Duration = Duration::from_millis(100);
+
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Decides when to receive and how much, and receives.
@@ -64,6 +71,8 @@ pub(super) struct Receiver {
     arrival: Pending<()>,
     /// Receiving failed. Arrivals are ignored until the backoff ends.
     failed: bool,
+    /// Until when nothing is read ahead, because no slot became free for what was.
+    no_ahead_until: Option<Instant>,
     /// When the leases of the last receive end.
     leases_end: Instant,
     /// The worker receives nothing until then, because the last job was too long for this machine.
@@ -102,6 +111,7 @@ impl Receiver {
             receiving: None,
             arrival: None,
             failed: false,
+            no_ahead_until: None,
             leases_end: Instant::now(),
             rests_until: None,
             returned: Share { last: 0.0, at: Instant::now() },
@@ -156,7 +166,10 @@ impl Receiver {
     }
 
     /// Counts a message that was returned because no slot was free.
-    pub(super) fn note_without_slot(&mut self) {
+    pub(super) fn note_without_slot(&mut self, no_slot: NoSlot) {
+        if no_slot == NoSlot::Stalled {
+            self.no_ahead_until = Some(Instant::now() + NO_AHEAD);
+        }
         self.returned.note(0.0);
         self.pause_after_return();
     }
@@ -191,6 +204,7 @@ impl Receiver {
     /// Counts the long-running jobs: their slots will not be free soon. Called once a second.
     pub(super) fn count_slow_jobs(&mut self) {
         self.slow = self.shared.running.count(|job| job.runs_longer_than(AHEAD));
+        self.no_ahead_until.take_if(|until| *until <= Instant::now());
     }
 
     /// Returns how many messages to receive when `held` are held; `None` to wait.
@@ -226,7 +240,7 @@ impl Receiver {
             batch: shared.store.queue.batch_max(),
             budget: shared.settings.budget,
             release: shared.settlements.p95(),
-            run: shared.runs.mean(),
+            run: shared.runs.mean().filter(|_| self.no_ahead_until.is_none()),
             returned_share: if is_any_free(&shared.kinds) { self.returned.now() } else { 0.0 },
         }
     }
@@ -280,7 +294,8 @@ impl Receiver {
         if now >= self.due() {
             let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
             let (count, ahead) = self.capacity().asked(room, held);
-            let (ends, batch) = (now + lease, Batch { since: now, lease, ahead });
+            let (ends, patience) = (now + lease, patience(&self.shared.runs));
+            let batch = Batch { since: now, lease, ahead, patience };
             self.leases_end = if unseen { self.leases_end.min(ends) } else { ends };
             self.arrival = None;
             self.receiving = Some(Box::pin(async move {
@@ -291,6 +306,18 @@ impl Receiver {
             let queue = Arc::clone(&self.shared.store.queue);
             self.arrival = Some(Box::pin(async move { queue.arrived().await }));
         }
+    }
+}
+
+/// Returns how long what is read ahead waits while no slot becomes free for it: twice as long as almost all recent jobs
+/// took. Much longer, and another worker may be idle.
+fn patience(runs: &Recent) -> Duration {
+    match runs.mean() {
+        // Most receives are of short jobs, and the percentile costs more.
+        Some(mean) if mean > PATIENCE_MIN / 4 => {
+            runs.p95().map_or(PATIENCE_MIN, |p95| (p95 * 2).clamp(PATIENCE_MIN, AHEAD * 2))
+        }
+        _ => PATIENCE_MIN,
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) guarded: AtomicUsize,
     /// Guardians that wait for a slot.
     pub(super) waiting: AtomicUsize,
+    /// How many slots have passed to a guardian that waited.
+    pub(super) slots_passed_on: AtomicUsize,
     /// For each part of the queue, one permit for each release that may be under way at once in a
     /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,
@@ -269,6 +271,12 @@ impl RunningJobs {
     pub(super) fn all(&self) -> BTreeMap<u64, (Arc<Kind>, Arc<JobRun>)> {
         let jobs = self.lock();
         jobs.1.iter().map(|(number, job)| (*number, (Arc::clone(&job.kind), Arc::clone(&job.run)))).collect()
+    }
+
+    /// Returns when the last of this kind began.
+    pub(super) fn last_begun(&self, kind: &str) -> Option<Instant> {
+        let jobs = self.lock();
+        jobs.1.values().filter(|job| job.kind.name == kind).filter_map(|job| get(&job.run.began)).max()
     }
 
     /// Returns how many fulfil `condition`.

@@ -283,3 +283,56 @@ async fn places_that_become_free_often_are_taken_as_often() {
         assert!(releases < 300 * took.as_secs(), "{releases} returns");
     }
 }
+
+/// A backlog is deferred within seconds, before it is known how often a place becomes free.
+#[tokio::test(start_paused = true)]
+async fn a_small_backlog_of_short_jobs_takes_little_longer_than_its_places_allow() {
+    for (jobs, long, per_worker, ideal) in
+        [(300, ms(100), 4, secs(10)), (300, ms(100), 1, secs(39)), (300, ms(1_000), 4, secs(77))]
+    {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, jobs, long).await;
+        let limits = Limits { per_worker: Some(per_worker), ..Limits::default() };
+        let (_worker, _) = begun.start(&store, 8, limits, true);
+        let start = Instant::now();
+        while begun.limited.lock().unwrap().len() < jobs {
+            sleep(ms(100)).await;
+            let count = begun.limited.lock().unwrap().len();
+            assert!(
+                start.elapsed() < ideal.mul_f64(1.5) + secs(5),
+                "{count} of {jobs} of {long:?} have begun"
+            );
+        }
+        println!("{jobs} of {long:?} in {per_worker} places: {:?} instead of {ideal:?}", start.elapsed());
+    }
+}
+
+/// What finds no place in the fleet comes back no more often than places become free, however many workers there are.
+#[tokio::test(start_paused = true)]
+async fn short_jobs_in_places_of_the_fleet_cost_few_returns() {
+    for (workers, in_fleet, jobs) in [(1, 4, 600), (5, 1, 200), (5, 4, 600), (20, 4, 600), (5, 16, 2_000)] {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, jobs, ms(100)).await;
+        let limits = Limits { in_fleet: Some(in_fleet), ..Limits::default() };
+        let fleet: Vec<_> = (0..workers).map(|_| begun.start(&store, 8, limits, true)).collect();
+        let start = Instant::now();
+        while begun.limited.lock().unwrap().len() < jobs {
+            sleep(secs(1)).await;
+            let count = begun.limited.lock().unwrap().len();
+            assert!(
+                start.elapsed() < secs(600),
+                "{workers} workers, {in_fleet}: {count} of {jobs} have begun"
+            );
+        }
+        let took = start.elapsed();
+        let releases: u64 = fleet.iter().map(|(_, faults)| faults.calls(Op::Release)).sum();
+        #[expect(clippy::cast_precision_loss, reason = "is shown")]
+        let (a_second, a_job) = (releases as f64 / took.as_secs_f64(), releases as f64 / jobs as f64);
+        println!(
+            "{workers} workers, {in_fleet} places: {took:?}, {a_second:.0} returns a second, {a_job:.1} a job"
+        );
+        // Nobody is told when a place becomes free.
+        let ideal = ms(120) * u32::try_from(jobs).unwrap() / in_fleet;
+        assert!(a_job < 20.0 && took < ideal * 5 + secs(5), "{took:?} instead of {ideal:?}");
+    }
+}

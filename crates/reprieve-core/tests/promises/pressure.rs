@@ -120,12 +120,13 @@ async fn an_idle_worker_takes_one_job_at_a_time_however_long_the_pressure_lasts(
 #[tokio::test(start_paused = true)]
 async fn what_was_received_and_has_not_begun_goes_to_another_worker() {
     let (store, job, machine) = (memory::store(), Steps::default(), Readable::default());
-    // Short jobs, so that the worker reads ahead; then one that keeps it busy, so that it is not idle.
-    enqueue(&store, &[Plan::new(1, 20); 100]).await;
+    // Short jobs, so that the worker reads ahead; then one that keeps it busy, so that it is not idle. What is read ahead
+    // would go back anyway if no slot became free for twice as long as they took.
+    enqueue(&store, &[Plan::new(1, 900); 80]).await;
     let long = Plan::new(600, 1_000);
     let worker = start_on(&machine, &store, &job, Settings { concurrency: 2, ..saving_never() });
     emptied(&store, secs(60)).await;
-    enqueue(&store, &[long, Plan::new(1, 5_000), Plan::new(1, 300), Plan::new(1, 300), Plan::new(1, 300)])
+    enqueue(&store, &[long, Plan::new(1, 1_700), Plan::new(1, 300), Plan::new(1, 300), Plan::new(1, 300)])
         .await;
     within(secs(10), "messages that wait for a slot", async || leased(&store).await > 2).await;
     machine.set_memory(10 * MIB, 8 * GIB);

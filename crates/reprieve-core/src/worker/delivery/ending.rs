@@ -11,7 +11,7 @@ use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::Guardian;
 use super::lease::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
-use super::outcome::{DeliveryReport, Epilogue, GivenUp, Outcome};
+use super::outcome::{DeliveryReport, Epilogue, GivenUp, NoSlot, Outcome};
 use crate::clock::{unix_millis, unix_millis_after};
 use crate::context::JobRun;
 use crate::deadline::Deadline;
@@ -529,15 +529,19 @@ impl Guardian {
     /// Returns for how long one more message of the kind is deferred, at most for `longest`.
     fn delay_among(&self, kind: &Kind, longest: Duration) -> Duration {
         let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
-        kind.deferral(others.count() + 1, longest)
+        kind.deferral(self.shared.running.last_begun(kind.name), others.count() + 1, longest)
     }
 
-    /// Returns the message of a job that was only received because it could have been over a limit: it is not,
-    /// and no slot is free. Other workers may run it at once.
-    pub(super) async fn release_without_slot(self: Box<Self>, assignment: Box<Assignment>) -> DeliveryReport {
+    /// Returns the message of a job for which no slot is free, and for which none was meant or none becomes free.
+    /// Other workers may run it at once.
+    pub(super) async fn release_without_slot(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        no_slot: NoSlot,
+    ) -> DeliveryReport {
         let (outcome, why) = (Outcome::Unstarted, "no slot of the worker was free");
         let report = self.release(assignment, outcome, EndKind::Deferred, why, Duration::ZERO).await;
-        DeliveryReport { no_slot: true, ..report }
+        DeliveryReport { no_slot: Some(no_slot), ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.

@@ -19,7 +19,7 @@ use tracing::Instrument;
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
-use super::outcome::{DeliveryReport, NOTEWORTHY, Outcome, log_end};
+use super::outcome::{DeliveryReport, NOTEWORTHY, NoSlot, Outcome, log_end};
 use crate::clock::unix_millis;
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
@@ -72,6 +72,8 @@ pub(in crate::worker) struct Batch {
     /// How many messages may wait for a slot, if more were asked for than that, because most were expected to be
     /// over a limit; else `None`.
     pub(in crate::worker) ahead: Option<usize>,
+    /// How long a message waits for a slot while none becomes free for those that wait.
+    pub(in crate::worker) patience: Duration,
 }
 
 /// Why a wait ended.
@@ -273,10 +275,10 @@ impl Guardian {
             return Box::pin(self.defer_over_limit(assignment, "in the fleet")).await;
         }
         let slot = match self.take_slot().await {
-            Waited::Done(Some(slot)) => slot,
-            Waited::Done(None) => {
+            Waited::Done(Ok(slot)) => slot,
+            Waited::Done(Err(no_slot)) => {
                 drop(place);
-                return Box::pin(self.release_without_slot(assignment)).await;
+                return Box::pin(self.release_without_slot(assignment, no_slot)).await;
             }
             Waited::Lost => return self.lost(&assignment),
             Waited::Time | Waited::Drain => {
@@ -349,24 +351,42 @@ impl Guardian {
         report
     }
 
-    /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker, and
-    /// at once one that must not wait (`None`).
-    async fn take_slot(&mut self) -> Waited<Option<OwnedSemaphorePermit>> {
+    /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker; at once
+    /// one that must not wait, and soon one that waits while no slot becomes free.
+    async fn take_slot(&mut self) -> Waited<Result<OwnedSemaphorePermit, NoSlot>> {
         let slots = Arc::clone(&self.shared.slots);
         // Nothing is begun in a drain.
         if !self.drain.has_changed()
             && !self.rules.has_changed()
             && let Ok(slot) = Arc::clone(&slots).try_acquire_owned()
         {
-            return Waited::Done(Some(slot));
+            return Waited::Done(Ok(slot));
         }
         let (shared, first_renewal) = (Arc::clone(&self.shared), self.lease.renew_at);
         let Some(_waits) = WaitsForSlot::new(&shared.waiting, self.batch.ahead) else {
-            return Waited::Done(None);
+            return Waited::Done(Err(NoSlot::Hoped));
         };
-        // The semaphore is never closed.
-        let mut slot = std::pin::pin!(slots.acquire_owned().map(Result::ok));
-        self.wait(&mut slot, Some(first_renewal)).await
+        let mut slot = std::pin::pin!(slots.acquire_owned());
+        let mut until = self.batch.since + self.batch.patience;
+        loop {
+            let before = shared.slots_passed_on.load(Relaxed);
+            match self.wait(&mut slot, Some(until.min(first_renewal))).await {
+                Waited::Done(Ok(slot)) => {
+                    shared.slots_passed_on.fetch_add(1, Relaxed);
+                    return Waited::Done(Ok(slot));
+                }
+                Waited::Time if until < first_renewal => {
+                    if shared.slots_passed_on.load(Relaxed) == before {
+                        return Waited::Done(Err(NoSlot::Stalled));
+                    }
+                    until = Instant::now() + self.batch.patience;
+                }
+                // The semaphore is never closed.
+                Waited::Time | Waited::Done(Err(_)) => return Waited::Time,
+                Waited::Drain => return Waited::Drain,
+                Waited::Lost => return Waited::Lost,
+            }
+        }
     }
 
     /// Takes a slot of the whole fleet.

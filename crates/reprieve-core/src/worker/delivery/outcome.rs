@@ -118,6 +118,15 @@ pub(in crate::worker) struct FailedDelivery {
     pub(in crate::worker) reason: String,
 }
 
+/// Why a message did not wait for a slot any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) enum NoSlot {
+    /// It was only received because it could have been over a limit.
+    Hoped,
+    /// The jobs in the slots take longer than was expected when it was read ahead.
+    Stalled,
+}
+
 /// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: Cow<'static, str>,
@@ -138,8 +147,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) too_long: bool,
     /// The message went back because of a limit of its kind.
     pub(in crate::worker) over_limit: bool,
-    /// The message went back because no slot was free, and nothing was over a limit.
-    pub(in crate::worker) no_slot: bool,
+    /// Why the message went back because no slot was free, if it did; nothing was over a limit.
+    pub(in crate::worker) no_slot: Option<NoSlot>,
     /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
@@ -199,7 +208,7 @@ impl DeliveryReport {
             work_at_stake: Duration::ZERO,
             too_long: false,
             over_limit: false,
-            no_slot: false,
+            no_slot: None,
             epilogue: None,
         }
     }
