@@ -22,8 +22,7 @@ pub const WINDOW_DAYS: i64 = 30;
 /// work once.
 const ONE_LOSS_MS: i64 = 5 * 60_000;
 
-/// Losses of work and the time of machines, by the day. Workers keep it in the store, so that one of them counts for
-/// all, and because it remembers more than is there at a later time: see [`Count::keep`].
+/// Losses of work and the time of machines, by the day. Workers keep it in the store, so that one of them counts for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Count {
     /// When it was made, in milliseconds since the Unix epoch.
@@ -38,17 +37,6 @@ impl Count {
     pub fn losses(&self, now_unix_ms: i64) -> Losses {
         let days = self.days.range(first_day(now_unix_ms)..=day(now_unix_ms));
         days.fold(Losses::default(), |sum, (_, losses)| sum + *losses)
-    }
-
-    /// Keeps what an older count knew of the time of machines. A machine that ended without an interruption, as one
-    /// that was idle when the fleet shrank, is in the roster for a day only.
-    #[must_use]
-    pub fn keep(mut self, older: &Self) -> Self {
-        for (day, losses) in older.days.range(first_day(self.at_unix_ms)..=day(self.at_unix_ms)) {
-            let known = self.days.entry(*day).or_default();
-            known.vm_ms = known.vm_ms.max(losses.vm_ms);
-        }
-        self
     }
 }
 
@@ -71,8 +59,10 @@ impl Counting {
     /// Adds an entry of the ledger, in any order.
     pub fn add(&mut self, entry: &Entry) {
         match entry {
-            Entry::Boot(Boot { boot, at_unix_ms, .. }) => {
-                self.see(boot, *at_unix_ms);
+            Entry::Boot(Boot { boot, at_unix_ms, seen_unix_ms, worked_on_unix_ms, .. }) => {
+                let seen = self.see(boot, *at_unix_ms);
+                // The roster forgets a machine that ended without an interruption after a day.
+                seen.last = seen.last.max((*seen_unix_ms).max(*worked_on_unix_ms).unwrap_or(*at_unix_ms));
             }
             Entry::Interruption(it) => {
                 let seen = self.see(&it.boot, it.at_unix_ms);
@@ -244,17 +234,23 @@ mod tests {
     }
 
     #[test]
-    fn a_count_keeps_the_time_of_machines_that_the_roster_forgot() {
-        let early = count(vec![], &[seen("a", in_minutes(NOON) + 120)], NOON + 3 * HOUR);
-        let late = |losses| count(losses, &[], NOON + 2 * DAY_MS);
-        let hours = |count: Count| count.losses(NOON + 2 * DAY_MS).vm_ms / 3_600_000;
-        assert_eq!((hours(late(vec![])), hours(late(vec![]).keep(&early))), (0, 2));
-        let died = vec![interrupted("a", in_minutes(NOON) + 300, died())];
-        assert_eq!(late(died.clone()).keep(&early).losses(NOON + 2 * DAY_MS).count, 1);
-        assert_eq!(hours(late(died).keep(&early)), 5, "what is known now is more");
-        assert_eq!(hours(late(vec![]).keep(&late(vec![]).keep(&early))), 2, "and again");
-        let month = count(vec![], &[], NOON + 40 * DAY_MS).keep(&early);
-        assert_eq!(month.days.len(), 0, "only as long as it counts");
+    fn a_machine_counts_until_its_boot_was_last_renewed_when_the_roster_has_forgotten_it() {
+        let renewed = |seen: i64, worked_on: Option<i64>| {
+            let mut counting = Counting::default();
+            let at = |minute: i64| NOON + minute * MINUTE;
+            counting.add(&Entry::Boot(Boot {
+                seen_unix_ms: Some(at(seen)),
+                worked_on_unix_ms: worked_on.map(at),
+                ..boot("a", in_minutes(NOON), in_minutes(NOON), "1")
+            }));
+            counting.add(&Entry::Interruption(Box::new(interrupted("a", in_minutes(NOON) + 60, died()))));
+            counting.end(&[], NOON + 2 * DAY_MS).losses(NOON + 2 * DAY_MS)
+        };
+        let hours = |hours: u64| Losses { count: 1, vm_ms: hours * 3_600_000 };
+        assert_eq!(renewed(120, None), hours(2));
+        assert_eq!(renewed(30, None), hours(1), "its interruption was later");
+        assert_eq!(renewed(120, Some(180)), hours(3), "another of its workers worked on");
+        assert_eq!(renewed(100 * 24 * 60, None), hours(48), "by a clock that is ahead");
     }
 
     #[test]

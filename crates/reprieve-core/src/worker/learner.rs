@@ -79,8 +79,8 @@ async fn look(shared: &Shared) -> Result<Count> {
     let is_fresh = |count: &Count| now.abs_diff(count.at_unix_ms) < every.unsigned_abs();
     match kept {
         Some(count) if is_fresh(&count) => Ok(count),
-        older => {
-            let count = bounded(COUNT, COUNT_TRY, count(shared)).await?.keep(&older.unwrap_or_default());
+        _ => {
+            let count = bounded(COUNT, COUNT_TRY, count(shared)).await?;
             if let Err(error) = keep(shared, &count).await {
                 tracing::debug!(%error, "failed to keep the count of lost work; another worker counts again");
             }
