@@ -76,3 +76,25 @@ async fn of_two_workers_one_counts_the_completion_also_around_a_freeze() {
         assert_eq!(completed, 1, "seed {seed}, {fault:?}");
     }
 }
+
+/// The poison queue takes the letter before the message is removed, so a second try sends a second one.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_under_way_when_a_drain_begins_is_not_sent_again() {
+    for (preempted, late) in [(false, 60), (false, 900), (true, 60), (true, 900)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::DeadLetter, Fault::LateAnswer(ms(late)));
+        enqueue(&inner, &[Plan::new(2, 10).habit(Habit::FatalAt(0)); 16]).await;
+        let worker =
+            start_with(&store, &job, Settings { concurrency: 16, ..settings() }, ManualNotices::answered());
+        faults.called(Op::DeadLetter, 16).await;
+        if preempted {
+            let report = worker.evict(secs(30)).await;
+            assert_eq!(report.abandoned, 0, "{report:?}");
+        } else {
+            worker.stop().await;
+        }
+        let counts = (poisoned(&inner).await.len(), faults.calls(Op::DeadLetter));
+        assert_eq!(counts, (16, 16), "preempted {preempted}, answered after {late} ms");
+    }
+}

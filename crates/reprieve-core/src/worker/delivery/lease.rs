@@ -278,7 +278,8 @@ struct Settling<'a> {
 }
 
 /// Settles the message of `lease`: calmly, or hurried once a drain begins, without waiting for a try
-/// under way. If a new body is too large for the queue, settles it as `otherwise` returns.
+/// under way; for that of a dead letter it waits as long as one try may take in a drain. If a new body is too large for
+/// the queue, settles it as `otherwise` returns.
 ///
 /// # Errors
 /// [`LeaseLost`](ErrorKind::LeaseLost) when the message belongs to another owner. Any other: it
@@ -324,9 +325,17 @@ async fn settle_as(
     let before = drain.get();
     let calm = terms(shared, ends, before, part);
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
+    let hurries = async {
+        let drain = drain.wait_for(|deadline| deadline.is_some()).await;
+        // A dead letter is sent before its message is removed, so a second try sends it twice.
+        if let (Settlement::DeadLetter(..), Some(deadline)) = (how, drain) {
+            sleep(DRAIN_TRY.min(deadline.left() / 2)).await;
+        }
+        drain
+    };
     let drain = tokio::select! {
         biased;
-        drain = drain.wait_for(|deadline| deadline.is_some()), if before.is_none() => drain,
+        drain = hurries, if before.is_none() => drain,
         done = settling.persist(&calm) => return settling.end(done),
     };
     let hurried = terms(shared, ends, drain, part);
