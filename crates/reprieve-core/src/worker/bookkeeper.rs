@@ -29,7 +29,7 @@ const TRY: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(30);
 
 /// How many entries are written at a time, so that they leave the store to the jobs.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 16;
 
 /// After how long entries that could not be written are tried again.
 const AGAIN: Duration = Duration::from_secs(30);

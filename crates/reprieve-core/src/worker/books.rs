@@ -122,7 +122,12 @@ impl Books {
             }
         };
         if timeout(within, flushed).await.is_err() {
-            tracing::debug!("timed out writing the last entries of the ledger");
+            let waiting = self.notes.max_capacity() - self.notes.capacity();
+            tracing::warn!(
+                ?within,
+                waiting,
+                "timed out writing the last entries of the ledger; reports will lack them"
+            );
         }
     }
 

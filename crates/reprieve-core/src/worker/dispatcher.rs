@@ -41,8 +41,8 @@ const PREPARE_TRY: Duration = Duration::from_secs(30);
 /// How often a lasting failure of Resume's preparations is logged.
 const PREPARE_ROUND: Duration = Duration::from_secs(10);
 
-/// How long the end of a worker waits for the ledger.
-const LAST_ENTRIES: Duration = Duration::from_secs(1);
+/// How long the end of a worker waits for the ledger: at most so long, where its drain has left that of its budget.
+const LAST_ENTRIES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// The worker's loop and its actors.
 pub(super) struct Dispatcher {
@@ -374,7 +374,8 @@ impl Dispatcher {
         if self.gave_up {
             self.reporter.end_hurriedly().await;
         } else {
-            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LAST_ENTRIES));
+            let within = self.drains.budget_left().clamp(LAST_ENTRIES.0, LAST_ENTRIES.1);
+            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(within));
             for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
                 slots.end().await;
             }

@@ -388,3 +388,17 @@ async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     let error = reprieve_core::Producer::new(store.clone()).enqueue(vec![job]).await.unwrap_err();
     assert!(error.to_string().contains("an entry of the ledger"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_writes_down_what_failed_before() {
+    for (jobs, delay) in [(600, 30), (600, 100), (100, 400)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &vec![Plan::new(2, 10).habit(Habit::FatalAt(0)); jobs]).await;
+        let worker = start_built(on_boot(&store, &job, wide(), "one"));
+        faults.every_call(Op::Ledger, Fault::Delay(ms(delay)));
+        emptied(&inner, secs(600)).await;
+        worker.stop().await;
+        assert_eq!(ledger(&inner).await.failures.len(), jobs, "each write takes {delay} ms");
+    }
+}
