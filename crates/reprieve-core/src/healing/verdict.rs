@@ -7,6 +7,10 @@ use std::time::Duration;
 /// fault may be a part of the outage.
 pub const STORE_ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
+/// For how long the store must have answered. After an outage the machines of the fleet need that time to report: by
+/// then a fault that all of them have is seen.
+pub(super) const STORE_ANSWERED_FOR: Duration = Duration::from_secs(60);
+
 /// The shortest time between two repairs of one machine: about what the platform takes for one, with its period
 /// of grace, and a good while to see whether it helped.
 pub const REPAIR_EVERY: Duration = Duration::from_hours(1);
@@ -85,6 +89,8 @@ pub struct Evidence {
     pub fault: Option<Fault>,
     /// How long ago the store answered; `None` if it never did.
     pub store_answered: Option<Duration>,
+    /// For how long it has answered each report of this worker; `None` if it did not answer the last one.
+    pub store_answers_for: Option<Duration>,
     /// The fleet.
     pub fleet: Fleet,
     /// How long ago a repair of this machine was asked for; `None` if none is known.
@@ -112,6 +118,8 @@ pub enum Refusal {
     NoFault,
     /// The store has not answered of late.
     StoreSilent,
+    /// The store has not answered for long.
+    StoreJustBack,
     /// The roster does not have this machine.
     NotInRoster,
     /// Half of the other machines, or more, are silent or have a fault, too.
@@ -127,6 +135,9 @@ impl Refusal {
         match self {
             Self::NoFault => "there is no fault",
             Self::StoreSilent => "the store has not answered for a minute",
+            Self::StoreJustBack => {
+                "the store answers for less than a minute, so other machines may not have reported yet"
+            }
             Self::NotInRoster => "the roster does not show this machine",
             Self::FleetIsIll => "half of the other machines are silent or have a fault, too",
             Self::TooSoon => "a repair was asked for less than an hour ago",
@@ -140,16 +151,20 @@ impl Refusal {
 /// |---|---|---|---|---|
 /// | none | | | | keep |
 /// | proven | more than 60 s ago, or never | | | keep |
+/// | proven | within 60 s, but not for 60 s yet | | | keep |
 /// | proven | within 60 s | without this machine | | keep |
 /// | proven | within 60 s | half of the others are silent or have a fault | | keep |
 /// | proven | within 60 s | more than half of the others are healthy | within an hour | keep |
 /// | proven | within 60 s | more than half of the others are healthy | none, or longer ago | replace |
 #[must_use]
 pub fn decide(evidence: &Evidence) -> Verdict {
-    let Evidence { fault, store_answered, fleet, last_repair } = evidence;
+    let Evidence { fault, store_answered, store_answers_for, fleet, last_repair } = evidence;
     let Some(fault) = fault else { return Verdict::Keep(Refusal::NoFault) };
     if store_answered.is_none_or(|ago| ago > STORE_ANSWERED_WITHIN) {
         return Verdict::Keep(Refusal::StoreSilent);
+    }
+    if store_answers_for.is_none_or(|long| long < STORE_ANSWERED_FOR) {
+        return Verdict::Keep(Refusal::StoreJustBack);
     }
     if !fleet.has_own {
         return Verdict::Keep(Refusal::NotInRoster);
@@ -205,12 +220,29 @@ mod tests {
                 [store_answered, last_repair].map(|ago| ago.map(Duration::from_secs));
             let fault = Fault { kind: FaultKind::ReadOnly, place: "/var/lib/w".to_owned() };
             let fault = has_fault.then_some(fault);
-            let verdict = decide(&Evidence { fault, store_answered, fleet, last_repair });
+            let store_answers_for = Some(STORE_ANSWERED_FOR);
+            let verdict = decide(&Evidence { fault, store_answered, store_answers_for, fleet, last_repair });
             let kept = match verdict {
                 Verdict::Keep(why) => Some(why),
                 Verdict::Replace { .. } => None,
             };
             assert_eq!(kept, refusal, "case {number}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_replaced_until_the_others_had_the_time_to_report() {
+        for (long, refusal) in
+            [(None, Some(Refusal::StoreJustBack)), (Some(59), Some(Refusal::StoreJustBack)), (Some(60), None)]
+        {
+            let fault = Some(Fault { kind: FaultKind::DiskError, place: "/var/lib/w".to_owned() });
+            let store_answers_for = long.map(Duration::from_secs);
+            // After an outage nobody has reported yet: that looks like a fleet of one.
+            let (store_answered, fleet) = (Some(Duration::ZERO), fleet(0, 0));
+            let verdict =
+                decide(&Evidence { fault, store_answered, store_answers_for, fleet, last_repair: None });
+            let kept = if let Verdict::Keep(why) = verdict { Some(why) } else { None };
+            assert_eq!(kept, refusal, "{long:?}");
         }
     }
 

@@ -179,9 +179,11 @@ impl Reporter {
         report.at_unix_ms = unix_millis();
         self.published = report.clone();
         self.published_at = Some(Instant::now());
-        let roster = Arc::clone(&self.roster);
+        let (roster, monitor) = (Arc::clone(&self.roster), self.monitor.clone());
         self.publishing = Some(tokio::spawn(in_process(async move {
-            match timeout(TRY, roster.publish(&report)).await {
+            let published = timeout(TRY, roster.publish(&report)).await;
+            monitor.published(matches!(published, Ok(Ok(()))));
+            match published {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "failed to publish the worker's report"),
                 Err(_) => tracing::debug!("timed out publishing the worker's report"),
@@ -286,6 +288,8 @@ pub struct Monitor {
     beat: Arc<Mutex<Instant>>,
     is_stuck: Arc<AtomicBool>,
     fault: Arc<Mutex<Option<String>>>,
+    /// Since when the store has taken each report; `None` if it did not take the last one.
+    published_since: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Monitor {
@@ -299,6 +303,7 @@ impl Monitor {
             beat: Arc::new(Mutex::new(Instant::now())),
             is_stuck: Arc::default(),
             fault: Arc::default(),
+            published_since: Arc::default(),
         };
         monitor.enter(Stage::Recover);
         monitor
@@ -348,6 +353,17 @@ impl Monitor {
 
     fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one.
+    #[must_use]
+    pub fn store_answers_for(&self) -> Option<Duration> {
+        get(&self.published_since).map(|since| since.elapsed())
+    }
+
+    fn published(&self, is_done: bool) {
+        let since = get(&self.published_since).filter(|_| is_done);
+        set(&self.published_since, since.or_else(|| is_done.then(Instant::now)));
     }
 
     /// Logs and counts what is done to heal a fault, and has it written into the ledger.

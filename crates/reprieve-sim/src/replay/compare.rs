@@ -322,9 +322,10 @@ impl Replay {
         let is_within = unhealthy.iter().any(|(at, _)| (from..to).contains(at));
         findings.holds(!is_within, "a machine was reported while the store was away");
         for ((fault, _), (seen, _)) in faulty.iter().zip(&unhealthy) {
-            let began = if (from..to).contains(fault) { to } else { *fault };
+            // After an outage the others have a minute to report.
+            let (began, within) = if (from..to).contains(fault) { (to, 150) } else { (*fault, 75) };
             findings.holds(
-                seen.saturating_sub(began) <= Duration::from_secs(75),
+                seen.saturating_sub(began) <= Duration::from_secs(within),
                 format!("a fault at {began:?} was reported at {seen:?}"),
             );
         }

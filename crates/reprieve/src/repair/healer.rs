@@ -61,6 +61,8 @@ pub(super) struct Healer {
     refused: Option<Refusal>,
     /// How long after the last sound write its fault was proven.
     found_after: Option<Duration>,
+    /// When the last fault was reported that went away by itself.
+    healed: Option<Instant>,
     repair: Repair,
 }
 
@@ -99,7 +101,7 @@ impl Healer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot });
-        let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
+        let (seen, refused, found_after, healed, repair) = (None, None, None, None, Repair::None);
         Self {
             store,
             monitor,
@@ -113,6 +115,7 @@ impl Healer {
             seen,
             refused,
             found_after,
+            healed,
             repair,
         }
     }
@@ -157,7 +160,8 @@ impl Healer {
     async fn review(&mut self, fault: Option<Fault>) {
         match (&self.repair, fault) {
             (Repair::GivenUp, _) | (Repair::None, None) => self.refused = None,
-            (Repair::Followed { .. } | Repair::Reported { .. }, None) => {
+            (Repair::Followed { since, .. } | Repair::Reported { since, .. }, None) => {
+                self.healed = Some(*since);
                 self.take_back("the fault is gone", Outcome::Healed, Repair::None);
             }
             (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
@@ -206,13 +210,15 @@ impl Healer {
         if !self.health.is_serving() {
             return Ok(());
         }
-        // Asked for again in the same boot, it is the same repair.
+        // Asked for again in the same boot, it is the same repair, unless the fault was gone in between.
         let before = self.last_diagnosis().await?.filter(|(before, _)| before.boot != self.boot);
+        let healed = self.healed.map(|reported| reported.elapsed());
         let evidence = Evidence {
             fault: Some(fault),
             store_answered: self.seen.map(|(at, _)| at.elapsed()),
+            store_answers_for: self.monitor.store_answers_for(),
             fleet: self.seen.map(|(_, fleet)| fleet).unwrap_or_default(),
-            last_repair: before.map(|(_, ago)| ago),
+            last_repair: before.map(|(_, ago)| ago).into_iter().chain(healed).min(),
         };
         match decide(&evidence) {
             Verdict::Keep(why) => {
@@ -360,6 +366,9 @@ mod tests {
 
     use super::*;
 
+    /// After this time the machines of a fleet have reported, and for long enough.
+    const SETTLED: Duration = Duration::from_secs(75);
+
     struct Nothing;
 
     #[async_trait::async_trait]
@@ -446,7 +455,7 @@ mod tests {
     async fn a_vm_with_a_fault_is_emptied_and_reported_and_works_again_when_the_fault_is_gone() {
         let store = memory::store();
         let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         ill.look(None).await;
         assert!(!ill.health.is_unhealthy());
         ill.look(Some(&read_only())).await;
@@ -480,7 +489,7 @@ mod tests {
     async fn an_outage_of_the_store_for_an_hour_repairs_nobody() {
         let (store, faults) = Faults::wrap(memory::store());
         let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
         for _ in 0..360 {
             ill.look(Some(&read_only())).await;
@@ -488,17 +497,55 @@ mod tests {
         }
         assert_eq!((ill.done("report_unhealthy"), ill.monitor.stage()), (0, Stage::Start));
         faults.clear_all();
-        // Its fault is real, and seen once the store answers.
-        sleep(Duration::from_secs(30)).await;
+        // The others have not reported yet: they may have the same fault.
+        ill.look(Some(&read_only())).await;
+        assert!(!ill.health.is_unhealthy());
+        // Its fault is real, and it is reported once they have.
+        sleep(SETTLED).await;
         ill.look(Some(&read_only())).await;
         assert!(ill.health.is_unhealthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_outage_in_which_all_disks_failed_no_vm_is_reported() {
+        let (store, faults) = Faults::wrap(memory::store());
+        let mut ill = Vec::new();
+        for number in 0..5 {
+            ill.push(vm(&store, &format!("ill-{number}")).await);
+        }
+        sleep(SETTLED).await;
+        faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
+        for round in 0..130 {
+            if round == 66 {
+                faults.clear_all();
+            }
+            let looks = ill.iter_mut().map(|vm| async move { vm.look(Some(&read_only())).await });
+            futures_util::future::join_all(looks).await;
+            assert_eq!(ill.iter().filter(|vm| vm.health.is_unhealthy()).count(), 0, "round {round}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_that_comes_and_goes_is_reported_once_an_hour() {
+        let store = memory::store();
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(SETTLED).await;
+        for _ in 0..50 {
+            for fault in [Some(&read_only()), None] {
+                for _ in 0..6 {
+                    ill.look(fault).await;
+                }
+            }
+        }
+        // In 100 minutes.
+        assert_eq!(ill.done("report_unhealthy"), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reported_vm_takes_it_back_in_an_outage_in_which_another_may_get_its_claim() {
         let (store, faults) = Faults::wrap(memory::store());
         let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         ill.look(Some(&read_only())).await;
         assert!(ill.health.is_unhealthy());
         faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
@@ -518,7 +565,7 @@ mod tests {
                 ill.push(vm(&store, &format!("ill-{number}")).await);
             }
             let _well = vm(&store, "well").await;
-            sleep(Duration::from_secs(11)).await;
+            sleep(SETTLED).await;
             if are_shown {
                 for vm in &ill {
                     vm.monitor.show_fault(Some("read-only".to_owned()));
@@ -540,12 +587,13 @@ mod tests {
     async fn a_vm_is_repaired_once_an_hour_and_a_new_process_of_the_same_boot_continues_its_repair() {
         let store = memory::store();
         let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         ill.look(Some(&read_only())).await;
         assert!(ill.health.is_unhealthy());
         drop(ill);
         // The claim of the process before is released when it ends.
         let mut again = vm(&store, "a").await;
+        sleep(SETTLED).await;
         again.look(Some(&read_only())).await;
         assert!(again.health.is_unhealthy());
         drop(again);
@@ -568,7 +616,7 @@ mod tests {
         let _well = vm(&store, "b").await;
         second.health = Health::new(None);
         second.healer.health = second.health.clone();
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         second.look(Some(&read_only())).await;
         assert_eq!(second.monitor.stage(), Stage::Start, "nobody has decided");
         first.look(Some(&read_only())).await;
@@ -585,7 +633,7 @@ mod tests {
         let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
         let mut other = vm(&store, "b").await;
         let _well = [vm(&store, "c").await, vm(&store, "d").await, vm(&store, "e").await];
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         first.look(Some(&read_only())).await;
         for _ in 0..70 {
             first.look(Some(&read_only())).await;
@@ -611,7 +659,7 @@ mod tests {
         let (store, faults) = Faults::wrap(memory::store());
         let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
         let _well = vm(&store, "b").await;
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         first.look(Some(&read_only())).await;
         second.look(Some(&read_only())).await;
         assert!(first.health.is_unhealthy() && second.health.is_unhealthy());
@@ -629,7 +677,7 @@ mod tests {
         let store = memory::store();
         let (mut first, mut second) = (vm(&store, "a").await, vm(&store, "a").await);
         let _well = vm(&store, "b").await;
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         for _ in 0..500 {
             first.look(Some(&read_only())).await;
             second.look(Some(&read_only())).await;
@@ -644,7 +692,7 @@ mod tests {
     async fn a_vm_that_nobody_replaces_works_again_after_two_hours() {
         let store = memory::store();
         let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         for _ in 0..725 {
             ill.look(Some(&read_only())).await;
         }
@@ -669,7 +717,7 @@ mod tests {
         for name in ["b", "c"] {
             store.roster.publish(&report(name)).await.unwrap();
         }
-        sleep(Duration::from_secs(11)).await;
+        sleep(SETTLED).await;
         ill.look(Some(&read_only())).await;
         assert!(!ill.health.is_unhealthy());
         assert_eq!(ill.healer.refused, Some(Refusal::FleetIsIll));

@@ -14,6 +14,10 @@ use rustix::io::Errno;
 /// How many writes in a row must fail alike.
 pub(super) const PROOF: u32 = 3;
 
+/// How many in a row must not fail until a proven fault is gone: a minute of them. A disk that fails again and again is
+/// no sound one in between.
+pub(super) const GONE: u32 = 6;
+
 /// A block of a file system: what it takes to reach the disk.
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 
@@ -33,9 +37,17 @@ struct Watched {
     has_been_written: bool,
     /// How the last writes failed, and how many in a row.
     failed: Option<(FaultKind, u32)>,
+    /// The fault that is proven.
+    proven: Option<FaultKind>,
+    /// How many of the last writes did not fail so.
+    sound: u32,
 }
 
 impl Watched {
+    fn new(path: PathBuf) -> Self {
+        Self { path, has_been_written: false, failed: None, proven: None, sound: 0 }
+    }
+
     /// Takes in the result of a write.
     fn note(&mut self, written: &io::Result<()>) {
         self.has_been_written |= written.is_ok();
@@ -44,11 +56,16 @@ impl Watched {
             Some((before, times)) if before == kind => (kind, times.saturating_add(1)),
             _ => (kind, 1),
         });
+        self.sound = if kind.is_none() { self.sound.saturating_add(1) } else { 0 };
+        match self.failed {
+            Some((kind, times)) if times >= PROOF => self.proven = Some(kind),
+            None if self.sound >= GONE => self.proven = None,
+            _ => {}
+        }
     }
 
-    fn proven(&self) -> Option<Fault> {
-        let (kind, _) = self.failed.filter(|(_, times)| *times >= PROOF)?;
-        Some(Fault { kind, place: self.path.display().to_string() })
+    fn fault(&self) -> Option<Fault> {
+        Some(Fault { kind: self.proven?, place: self.path.display().to_string() })
     }
 }
 
@@ -62,8 +79,7 @@ impl Probe {
         directories: impl IntoIterator<Item = PathBuf>,
         write: impl Fn(&Path) -> io::Result<()> + Send + 'static,
     ) -> Self {
-        let watched = |path| Watched { path, has_been_written: false, failed: None };
-        Self { directories: directories.into_iter().map(watched).collect(), write: Box::new(write) }
+        Self { directories: directories.into_iter().map(Watched::new).collect(), write: Box::new(write) }
     }
 
     /// Returns the directories that have taken a write.
@@ -89,7 +105,7 @@ impl Probe {
         for watched in &mut self.directories {
             watched.note(&(self.write)(&watched.path));
         }
-        self.directories.iter().find_map(Watched::proven)
+        self.directories.iter().find_map(Watched::fault)
     }
 }
 
@@ -120,10 +136,10 @@ mod tests {
 
     /// Plays writes, and returns the fault after each.
     fn play(writes: &[io::Result<()>]) -> Vec<Option<FaultKind>> {
-        let mut watched = Watched { path: "/data".into(), has_been_written: false, failed: None };
+        let mut watched = Watched::new("/data".into());
         let after = |written| {
             watched.note(written);
-            watched.proven().map(|fault| fault.kind)
+            watched.fault().map(|fault| fault.kind)
         };
         writes.iter().map(after).collect()
     }
@@ -134,9 +150,23 @@ mod tests {
         let rofs = || failed(Errno::ROFS);
         assert_eq!(play(&[Ok(()), rofs(), rofs(), rofs()]), [None, None, None, read_only]);
         let io = || failed(Errno::IO);
-        assert_eq!(play(&[Ok(()), io(), io(), io(), Ok(())]), [None, None, None, broken, None]);
+        assert_eq!(play(&[Ok(()), io(), io(), io(), Ok(())]), [None, None, None, broken, broken]);
         assert_eq!(play(&[Ok(()), io(), rofs(), io(), rofs(), io()]), [None; 6], "neither is certain");
         assert_eq!(play(&[Ok(()), rofs(), rofs(), Ok(()), rofs(), rofs()]), [None; 6], "not in a row");
+    }
+
+    #[test]
+    fn a_fault_is_gone_after_a_minute_of_writes_that_do_not_fail_so() {
+        let failures = || (0..3).map(|_| failed(Errno::IO));
+        let sound = |writes: u32| (0..writes).map(|_| Ok(()));
+        let ends_with = |writes: Vec<io::Result<()>>| play(&writes).pop().unwrap();
+        let first = || std::iter::once(Ok(())).chain(failures());
+        assert_eq!(ends_with(first().chain(sound(GONE - 1)).collect()), Some(FaultKind::DiskError));
+        assert_eq!(ends_with(first().chain(sound(GONE)).collect()), None);
+        let again = first().chain(sound(GONE - 1)).chain([failed(Errno::ROFS)]).chain(sound(GONE - 1));
+        assert_eq!(ends_with(again.collect()), Some(FaultKind::DiskError), "it failed in between");
+        let full = first().chain((0..GONE).map(|_| failed(Errno::NOSPC)));
+        assert_eq!(ends_with(full.collect()), None);
     }
 
     #[test]
