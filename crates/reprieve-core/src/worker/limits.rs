@@ -29,10 +29,16 @@ const IN_VAIN_MOST: f64 = 150.0;
 /// waits for this.
 const RETURNS: u32 = 300;
 
+/// The same of messages for whose jobs this machine has no room: each is away while another worker may be idle.
+const RETURNS_FOR_ROOM: u32 = 32;
+
+/// For how long one of these is deferred at most.
+pub(super) const NO_ROOM_MAX: Duration = Duration::from_mins(1);
+
 /// The mean time for which messages over a limit are deferred, unless more than [`SEEN_AGAIN_MAX`] would
 /// return in a second then.
 const DEFER_SHORT: Duration = Duration::from_mins(1);
-const SEEN_AGAIN_MAX: f64 = 8.0;
+const SEEN_AGAIN_MAX: f64 = 32.0;
 
 /// The shortest `stall_after`: a look each second, and a pause between two moves that is no stall.
 const STALL_MIN: Duration = Duration::from_secs(10);
@@ -61,7 +67,7 @@ const ENDS_MOST: f64 = 1_000.0;
 /// [`WorkerBuilder::limits`](super::WorkerBuilder::limits).
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
-/// at least five seconds, or a second where its jobs are short, and longer the more of them were deferred, so that about eight come back in a second,
+/// at least five seconds, or a second where its jobs are short, and longer the more of them were deferred, so that at most 32 come back in a second,
 /// whatever the backlog, or two to five times as many as jobs of the kind end, and at most 150 more than end. A worker
 /// returns no more than 300 in a second, and one for each message that it does not return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
 /// worker that has only kinds at their limits receives nothing.
@@ -167,6 +173,9 @@ impl Limits {
 /// How long the worker receives nothing for each message over a limit that it returned, so that it returns
 /// no more than it should.
 pub(super) const PAUSE_AFTER_RETURN: Duration = Duration::from_secs(1).checked_div(RETURNS).unwrap();
+
+/// The same after one for whose job this machine has no room.
+pub(super) const PAUSE_WITHOUT_ROOM: Duration = Duration::from_secs(1).checked_div(RETURNS_FOR_ROOM).unwrap();
 
 /// The places of one kind of job, as far as this worker knows.
 #[derive(Debug, Clone, Copy)]
@@ -303,11 +312,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn as_many_return_as_places_become_free_and_a_bounded_number_more() {
         for (ends, limit, kinds, rate) in [
-            (0.0, 1, 1, 8.0),
-            (0.5, 1, 1, 8.0),
-            (0.0, 1, 2, 4.0),
+            (0.0, 1, 1, 32.0),
+            (0.5, 1, 1, 32.0),
+            (0.0, 1, 2, 16.0),
             (8.0, 1, 1, 40.0),
-            (8.0, 8, 1, 16.0),
+            (8.0, 8, 1, 32.0),
             (80.0, 8, 1, 160.0),
             (80.0, 8, 3, 130.0),
             (500.0, 32, 1, 650.0),
@@ -319,9 +328,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_jobs_take_counts_until_none_has_ended_for_much_longer() {
-        let run = Some(Duration::from_millis(100));
+        let run = Some(Duration::from_millis(62));
         for (quiet_s, of_fleet, rate) in
-            [(0, false, 50.0), (4, false, 50.0), (6, false, 8.0), (50, true, 50.0), (70, true, 8.0)]
+            [(0, false, 80.0), (4, false, 80.0), (6, false, 32.0), (50, true, 80.0), (70, true, 32.0)]
         {
             let known = Places { run, quiet: Some(Duration::from_secs(quiet_s)), of_fleet, ..places(0.0, 1) };
             let seen = returning(known, 1).await;

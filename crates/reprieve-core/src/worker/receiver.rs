@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::delivery::{Batch, NoSlot};
 use super::kind::{is_any_free, open};
-use super::limits::PAUSE_AFTER_RETURN;
+use super::limits::{PAUSE_AFTER_RETURN, PAUSE_WITHOUT_ROOM};
 use super::measure::Recent;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
@@ -162,20 +162,24 @@ impl Receiver {
     /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
     pub(super) fn note_return(&mut self) {
         self.returned.note(1.0);
-        self.pause_after_return();
+        self.pause_after_return(PAUSE_AFTER_RETURN);
     }
 
-    /// Counts a message that was returned because no slot was free.
+    /// Counts a message that was returned because no slot was free, or because the machine had no room for its job.
     pub(super) fn note_without_slot(&mut self, no_slot: NoSlot) {
         if no_slot == NoSlot::Stalled {
             self.no_ahead_until = Some(Instant::now() + NO_AHEAD);
         }
         self.returned.note(0.0);
-        self.pause_after_return();
+        self.pause_after_return(if no_slot == NoSlot::NoRoom {
+            PAUSE_WITHOUT_ROOM
+        } else {
+            PAUSE_AFTER_RETURN
+        });
     }
 
-    fn pause_after_return(&mut self) {
-        self.returned_until = self.returned_until.max(Instant::now()) + PAUSE_AFTER_RETURN;
+    fn pause_after_return(&mut self, pause: Duration) {
+        self.returned_until = self.returned_until.max(Instant::now()) + pause;
         if self.rests_until() > Instant::now() {
             self.arrival = None;
         }

@@ -151,3 +151,23 @@ async fn a_fleet_that_has_more_to_do_than_it_can_releases_little_of_what_it_has_
         );
     }
 }
+
+/// One slot that turns over does not hold what waits for the others.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_ahead_goes_to_an_idle_worker_also_if_one_slot_turns_over() {
+    let fleet = Fleet::start(2, 8);
+    for _ in 0..20 {
+        fleet.send(15, ms(60)).await;
+        fleet.send(1, secs(6)).await;
+    }
+    emptied(&fleet.store, secs(600)).await;
+    sleep(secs(20)).await;
+    fleet.send(7, secs(600)).await;
+    fleet.send(17, ms(1_500)).await;
+    let sent = Instant::now();
+    while fleet.begun(ms(1_500)) < 17 {
+        sleep(ms(100)).await;
+        assert!(sent.elapsed() < secs(10), "{} of 17 have begun", fleet.begun(ms(1_500)));
+    }
+    println!("the last began after {:?}", sent.elapsed());
+}

@@ -307,6 +307,26 @@ async fn a_small_backlog_of_short_jobs_takes_little_longer_than_its_places_allow
     }
 }
 
+/// A message can't be called back once it is deferred, and the whole backlog is while the first jobs take long.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_that_was_deferred_while_all_places_were_blocked_comes_back_32_in_a_second() {
+    for (jobs, blocked) in [(2_000, secs(30)), (5_000, secs(60))] {
+        let (store, begun) = (memory::store(), Begun::default());
+        enqueue::<true>(&store, 8, blocked).await;
+        enqueue::<true>(&store, jobs, ms(100)).await;
+        let limits = Limits { per_worker: Some(8), ..Limits::default() };
+        let (_worker, _) = begun.start(&store, 16, limits, true);
+        let start = Instant::now();
+        let longest = blocked * 2 + secs(60) * u32::try_from(jobs).unwrap() / (60 * 24);
+        while begun.limited.lock().unwrap().len() < jobs + 8 {
+            sleep(secs(1)).await;
+            let count = begun.limited.lock().unwrap().len();
+            assert!(start.elapsed() < longest, "{count} of {jobs} have begun in {longest:?}");
+        }
+        println!("{jobs} after {blocked:?}: {:?}, at most {longest:?}", start.elapsed());
+    }
+}
+
 /// What finds no place in the fleet comes back no more often than places become free, however many workers there are.
 #[tokio::test(start_paused = true)]
 async fn short_jobs_in_places_of_the_fleet_cost_few_returns() {

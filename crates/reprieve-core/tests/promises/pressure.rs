@@ -296,6 +296,35 @@ async fn no_job_begins_that_would_take_the_reserve_and_other_kinds_go_on() {
     assert!(machine.get().most_mib > 900, "without a reserve the kernel would have killed the worker");
 }
 
+/// What a machine has no room for is away for a while, in which idle workers can't run it. Few are, so they go on.
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_memory_leaves_the_work_to_those_that_have_it() {
+    for (workers, jobs, step_ms) in [(1, 500, 100), (3, 2_000, 200), (1, 300, 2_000)] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &vec![Plan::new(1, step_ms); jobs]).await;
+        let limits = Limits { memory: Some(200 * MIB), ..Limits::default() };
+        let settings = Settings {
+            concurrency: 8,
+            memory_reserve: Some(MemoryReserve::Bytes(100 * MIB)),
+            ..saving_never()
+        };
+        let with = |available: u64| {
+            let machine = Readable::default();
+            machine.set_memory(available, 64 * GIB);
+            let worker = Worker::builder(store.clone()).settings(settings.clone()).job(job.clone());
+            start_built(worker.limits::<Steps>(limits).pressure_of(Arc::new(machine)))
+        };
+        let _small = with(350 * MIB);
+        let large: Vec<_> = (0..workers).map(|_| with(32 * GIB)).collect();
+        let began = Instant::now();
+        // Those of the large machines alone, and half a minute for what was away last.
+        let longest = ms(step_ms) * u32::try_from(jobs / (8 * workers)).unwrap() * 2 + secs(30);
+        emptied(&store, longest).await;
+        println!("{workers} and a small one, {jobs} of {step_ms} ms: {:?} of {longest:?}", began.elapsed());
+        drop(large);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_more_than_there_is_runs_when_no_other_does() {
     let limits = Limits { memory: Some(4 * GIB), ..Limits::default() };

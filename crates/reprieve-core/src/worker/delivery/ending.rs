@@ -30,6 +30,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
+use crate::worker::limits::NO_ROOM_MAX;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -504,9 +505,10 @@ impl Guardian {
         why: &str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind, LEASE_MAX);
+        let delay = self.delay_among(&kind, NO_ROOM_MAX);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, why, "there is no room for the job; deferring it");
-        self.defer(assignment, why, delay).await
+        let report = self.defer(assignment, why, delay).await;
+        DeliveryReport { over_limit: false, no_slot: Some(NoSlot::NoRoom), ..report }
     }
 
     /// Returns the message of a job that can't run now. It keeps its place in line: behind the work of other kinds

@@ -125,6 +125,8 @@ pub(in crate::worker) enum NoSlot {
     Hoped,
     /// The jobs in the slots take longer than was expected when it was read ahead.
     Stalled,
+    /// The machine has no room for its job now.
+    NoRoom,
 }
 
 /// A guardian's report to the dispatcher when it ends.
