@@ -14,7 +14,7 @@ const GRACE_MS: i64 = 5 * 60_000;
 /// longest interval of their reports.
 const DEATH_GRACE_MS: i64 = 60_000;
 
-/// Evictions no further apart than this came together: they are of one moment.
+/// Evictions no further than this from the first of them came together: they are of one moment.
 pub(super) const TOGETHER_MS: i64 = 5 * 60_000;
 
 /// The life of a machine in one boot.
@@ -126,16 +126,18 @@ impl Signs<'_> {
 }
 
 /// Numbers the moments of evictions at these times: one moment while each is no further than [`TOGETHER_MS`] from the
-/// one before. Returns the number of each.
+/// first. In a large fleet those that have nothing to do with one another are no further than that from the one before,
+/// for days. Returns the number of each.
 pub(super) fn moments(times: &[i64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|&at| times[at]);
-    let (mut moments, mut moment, mut before) = (vec![0; times.len()], 0, None);
+    let Some(mut first) = order.first().map(|&at| times[at]) else { return Vec::new() };
+    let (mut moments, mut moment) = (vec![0; times.len()], 0);
     for at in order {
-        if before.is_some_and(|before: i64| times[at].saturating_sub(before) > TOGETHER_MS) {
-            moment += 1;
+        if times[at].saturating_sub(first) > TOGETHER_MS {
+            (moment, first) = (moment + 1, times[at]);
         }
-        (moments[at], before) = (moment, Some(times[at]));
+        moments[at] = moment;
     }
     moments
 }
@@ -257,9 +259,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn evictions_within_five_minutes_of_the_one_before_are_of_one_moment() {
-        let times = [30, 4, 0, 9, 36, 100].map(|minute| minute * MINUTE);
-        assert_eq!(moments(&times), [1, 0, 0, 0, 2, 3]);
+    fn evictions_within_five_minutes_of_the_first_are_of_one_moment() {
+        let times = [30, 4, 0, 5, 9, 36, 100].map(|minute| minute * MINUTE);
+        assert_eq!(moments(&times), [2, 0, 0, 0, 1, 3, 4]);
         assert!(moments(&[]).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use super::entry::{HealingAction, How, Interruption};
 use super::lives::{Life, lives, moments};
 use super::reasons::{FailureGroup, group, normalise};
 use super::store::{AHEAD_MAX_MS, Entries, Odd, contains};
-use super::survival::{Point, Spell, curve, curve_at};
+use super::survival::{Point, Spell, curve, curve_at, seen_from};
 use crate::ids::JobId;
 use crate::ports::WorkerReport;
 
@@ -47,6 +47,8 @@ pub struct Summary {
     pub released_ms: Spread,
     /// The share of machines that live for longer than an age; empty without evictions.
     pub survival: Vec<Point>,
+    /// The youngest age at which a machine was seen, in milliseconds: all shares are of those that reached it.
+    pub survival_from_ms: i64,
     /// The same at each of [`AGES_HOURS`] at which a machine was seen.
     pub survival_at: Vec<Point>,
     /// The moments in which more than one machine was evicted, the largest first, ten at most.
@@ -186,6 +188,7 @@ impl Summary {
             lead_ms: Spread::of(leads),
             released_ms: Spread::of(interruptions.iter().filter_map(|it| released(it)).collect()),
             survival: curve(&spells),
+            survival_from_ms: seen_from(&spells),
             survival_at: curve_at(&spells, &AGES_HOURS.map(|hours| hours * HOUR_MS)),
             together,
             evicted_together,

@@ -72,6 +72,12 @@ pub fn curve_at(spells: &[Spell], ages_ms: &[i64]) -> Vec<Point> {
     points(spells, &deaths(spells), &ages)
 }
 
+/// The youngest age at which a machine was seen: the curve says nothing of what came before.
+#[must_use]
+pub(super) fn seen_from(spells: &[Spell]) -> i64 {
+    Seen::of(spells).entered.first().copied().unwrap_or_default().max(0)
+}
+
 /// The ages at which machines were first seen, and last seen, each in order.
 struct Seen {
     entered: Vec<i64>,

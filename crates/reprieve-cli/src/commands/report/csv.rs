@@ -2,6 +2,8 @@
 
 use reprieve_core::ledger::{Entries, How, Interruption, Machine};
 
+use crate::format::plain;
+
 /// The columns. A cell that does not apply is empty.
 const COLUMNS: [&str; 18] = [
     "at_unix_ms",
@@ -74,11 +76,13 @@ fn interruption(it: &Interruption) -> Row {
     row
 }
 
-/// A cell. One that a spreadsheet would take for a formula is marked as text, because reasons may have the words of
+/// A cell, without what would move a terminal's cursor or turn its text around. One that a spreadsheet would take for a formula is marked as text, because reasons may have the words of
 /// others in them.
 fn quoted(cell: &str) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<i64>().is_err();
-    let cell = if is_formula { format!("'{cell}") } else { cell.to_owned() };
+    let cell: Vec<_> = cell.split('\n').map(plain).collect();
+    let cell = cell.join("\n");
+    let cell = if is_formula { format!("'{cell}") } else { cell };
     if cell.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
 }
 
@@ -101,6 +105,7 @@ mod tests {
             ("-5", "-5"),
             ("-x", "'-x"),
             ("two\nlines", "\"two\nlines\""),
+            ("\u{1b}[2Ja\u{202e}", "\u{fffd}[2Ja\u{fffd}"),
         ] {
             assert_eq!(quoted(cell), expected);
         }

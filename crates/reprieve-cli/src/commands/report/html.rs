@@ -4,8 +4,10 @@ use maud::{Markup, html};
 use reprieve_core::ledger::{Share, Spread, Summary};
 use reprieve_demo::page::document;
 
-use super::page::an_hour;
-use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, percent, rate, seen, span, survival, time};
+use super::page::{an_hour, zones};
+use super::{
+    EMPTY, FAILURES_SHOWN, known, more_failures, odd, only_older, percent, rate, seen, span, survival, time,
+};
 use crate::format::{count, plain};
 
 /// What the page has besides the frame's styles.
@@ -109,6 +111,7 @@ fn curve(summary: &Summary) -> Markup {
                     "The share of machines that live for longer than an age (Kaplan and Meier). Machines that still "
                     "live count as long as they were seen. The true share is in the band with 95 %: it is drawn from "
                     "the moments of eviction, because machines are evicted together."
+                    @if let Some(older) = only_older(summary) { " " (older) }
                 }
                 (drawing(summary))
                 table {
@@ -124,15 +127,15 @@ fn curve(summary: &Summary) -> Markup {
     }
 }
 
-/// The curve and its band as steps, from an age of zero to the last eviction. What is not known before the first one is
-/// drawn as wide as there.
+/// The curve and its band as steps, from the youngest age that was seen to the last eviction. What is not known before the
+/// first one is drawn as wide as there.
 #[expect(clippy::cast_precision_loss, reason = "ages on a screen")]
 fn drawing(summary: &Summary) -> Markup {
     let last = summary.survival.last().map_or(1, |point| point.age_ms.max(1)) as f64;
     let x = |age_ms: i64| age_ms as f64 / last * WIDTH;
     let y = |share: f64| (1.0 - share) * HEIGHT;
     let steps = |of: fn(&reprieve_core::ledger::Point) -> f64, first: f64| {
-        let (mut before, mut corners) = (first, vec![(0.0, y(first))]);
+        let (mut before, mut corners) = (first, vec![(x(summary.survival_from_ms), y(first))]);
         for point in &summary.survival {
             corners.push((x(point.age_ms), y(before)));
             before = of(point);
@@ -155,7 +158,9 @@ fn drawing(summary: &Summary) -> Markup {
             }
             @for part in 0..=4_i64 {
                 @let age = last * part as f64 / 4.0;
-                text.tick x=(age / last * WIDTH) y=(HEIGHT + 22.0) text-anchor="middle" { (seen_at(age)) }
+                // The last one would be cut off at the edge.
+                @let anchor = if part == 4 { "end" } else { "middle" };
+                text.tick x=(age / last * WIDTH) y=(HEIGHT + 22.0) text-anchor=(anchor) { (seen_at(age)) }
             }
             polygon.band points=(shown(&band)) {}
             polyline.alive points=(shown(&steps(|point| point.alive, 1.0))) {}
@@ -200,7 +205,7 @@ fn machines(summary: &Summary) -> Markup {
                         @for it in &summary.together {
                             tr {
                                 td.number { (time(it.at_unix_ms)) } td.number { (it.machines) }
-                                td.number { (seen(it.lasted_ms)) } td { (it.zones.join(", ")) }
+                                td.number { (seen(it.lasted_ms)) } td { (plain(&zones(it))) }
                             }
                         }
                     }
@@ -217,7 +222,7 @@ fn shares(heading: &str, shares: &[Share]) -> Markup {
             tbody {
                 @for it in shares {
                     tr {
-                        td { (known(&it.name)) } td.number { (it.evictions) } td.number { (seen(it.seen_ms)) }
+                        td { (plain(known(&it.name))) } td.number { (it.evictions) } td.number { (seen(it.seen_ms)) }
                         td.number { (rate(it.evictions, it.seen_ms)) }
                     }
                 }
@@ -235,7 +240,7 @@ fn interruptions(summary: &Summary) -> Markup {
                 tbody {
                     @for it in &summary.interruptions {
                         tr {
-                            td { (it.kind) } td.number { (it.count) } td.number { (it.held) }
+                            td { (plain(&it.kind)) } td.number { (it.count) } td.number { (it.held) }
                             td.number { (span(it.work_lost_ms)) } td.number { (span(it.work_kept_ms)) }
                         }
                     }
@@ -259,7 +264,7 @@ fn interruptions(summary: &Summary) -> Markup {
                     tbody {
                         @for it in &summary.healings {
                             tr {
-                                td { (it.layer) } td { (it.fault) } td { (it.action) } td { (it.outcome) }
+                                @for text in [&it.layer, &it.fault, &it.action, &it.outcome] { td { (plain(text)) } }
                                 td.number { (it.count) }
                             }
                         }
@@ -332,7 +337,9 @@ mod tests {
         evil.clone_into(&mut summary.failures[0].reason);
         evil.clone_into(&mut summary.by_zone[0].name);
         evil.clone_into(&mut summary.interruptions[0].kind);
+        summary.by_size[0].name = "\u{1b}[31m\u{202e}".to_owned();
         let page = page(&summary);
+        assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;&quot;'&amp;"), "{page}");
     }
 

@@ -165,6 +165,18 @@ fn known(name: &str) -> &str {
     if name.is_empty() { "unknown" } else { name }
 }
 
+/// How much older than when they were born machines must be at first for a report to say it.
+const BORN_WITHIN_MS: i64 = 600_000;
+
+/// Says that the survival curve does not begin with the birth of machines, where it does not.
+fn only_older(summary: &Summary) -> Option<String> {
+    let from = summary.survival_from_ms;
+    let age = seen(from);
+    (from > BORN_WITHIN_MS && !summary.survival.is_empty()).then(|| {
+        format!("No machine younger than {age} was seen: the shares are of those that lived for so long.")
+    })
+}
+
 /// What an empty ledger says.
 const EMPTY: &str = "the ledger has nothing of this time: workers write an entry when they start on a machine, when \
                      they drain or die, and when a delivery fails";
@@ -213,6 +225,7 @@ mod tests {
                 point(11, 0.64, 0.41, 0.83),
                 point(20, 0.52, 0.3, 0.74),
             ],
+            survival_from_ms: 40_000,
             survival_at: vec![
                 point(1, 0.95, 0.86, 0.99),
                 point(3, 0.95, 0.86, 0.99),

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use reprieve_core::ledger::{Share, Spread, Summary};
+use reprieve_core::ledger::{Moment, Share, Spread, Summary};
 
-use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, rate, seen, span, survival, time};
+use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, only_older, rate, seen, span, survival, time};
 use crate::format::{count, plain, table};
 
 /// The whole report. Empty tables are left out.
@@ -20,12 +20,14 @@ pub(super) fn page(summary: &Summary) -> String {
     section(&mut page, ["HOUR", "EVICTIONS", "SEEN FOR", "PER 100 HOURS"], &shares(&struck));
     section(&mut page, ["TIME", "OF", "SHORTEST", "P10", "MEDIAN", "P90", "LONGEST"], &times(summary));
     section(&mut page, ["AGE", "LIVE LONGER", "BAND OF 95 %"], &survival(summary));
+    if let Some(older) = only_older(summary) {
+        page.push_str(&older);
+        page.push('\n');
+    }
     let rows: Vec<_> = summary
         .together
         .iter()
-        .map(|it| {
-            [time(it.at_unix_ms), it.machines.to_string(), seen(it.lasted_ms), plain(&it.zones.join(", "))]
-        })
+        .map(|it| [time(it.at_unix_ms), it.machines.to_string(), seen(it.lasted_ms), plain(&zones(it))])
         .collect();
     section(&mut page, ["TOGETHER", "MACHINES", "WITHIN", "ZONES"], &rows);
     let rows: Vec<_> = summary
@@ -82,6 +84,12 @@ fn head(summary: &Summary) -> String {
         let _infallible = writeln!(head, "{odd}");
     }
     head
+}
+
+/// The zones of a moment.
+pub(super) fn zones(moment: &Moment) -> String {
+    let zones: Vec<_> = moment.zones.iter().map(|zone| known(zone)).collect();
+    zones.join(", ")
 }
 
 /// Evictions for each hour of the time.
@@ -150,6 +158,15 @@ mod tests {
         let page = page(&summary);
         assert!(page.contains("and 3 more kinds of failure"), "{page}");
         assert_eq!(page.matches("a\u{fffd}b\u{fffd}c\u{fffd}d").count(), 20);
+    }
+
+    #[test]
+    fn a_curve_of_machines_that_were_old_when_first_seen_says_so() {
+        let older = |from_hours: i64| {
+            page(&Summary { survival_from_ms: from_hours * 3_600_000, ..week() })
+                .contains("No machine younger than")
+        };
+        assert_eq!([older(0), older(20)], [false, true]);
     }
 
     #[test]
