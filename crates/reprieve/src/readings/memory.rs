@@ -54,8 +54,7 @@ fn first(root: &Path, directory: &str) -> Option<(u64, u64)> {
     let limit = number(root, &format!("{directory}/memory.limit_in_bytes"))?;
     let used = number(root, &format!("{directory}/memory.usage_in_bytes"))?;
     let stat = text(root, &format!("{directory}/memory.stat")).unwrap_or_default();
-    let reclaimable =
-        reclaimable(&stat, ["total_inactive_file", "total_active_file", "total_dirty", "total_writeback"]);
+    let reclaimable = reclaimable(&stat, ["total_inactive_file", "total_active_file"]);
     Some((limit.saturating_sub(used.saturating_sub(reclaimable)), limit))
 }
 
@@ -65,19 +64,18 @@ fn second(root: &Path, directory: &str) -> Option<(u64, u64)> {
     let limit = number(root, &format!("{directory}/memory.max"))?;
     let used = number(root, &format!("{directory}/memory.current"))?;
     let stat = text(root, &format!("{directory}/memory.stat")).unwrap_or_default();
-    let reclaimable = reclaimable(&stat, ["inactive_file", "active_file", "file_dirty", "file_writeback"]);
+    let reclaimable = reclaimable(&stat, ["inactive_file", "active_file"]);
     Some((limit.saturating_sub(used.saturating_sub(reclaimable)), limit))
 }
 
-/// The bytes that the kernel can take back at once from what is cached of files: those on the two lists of such pages,
-/// without those that are not on the disk yet. That is what `MemAvailable` counts for the machine, less a part for
+/// The bytes that the kernel can take back from what is cached of files: those on the two lists of such pages. Those that
+/// are not on the disk yet are among them: whoever wants the memory waits for the disk, and is not killed. That is what `MemAvailable` counts for the machine, less a part for
 /// its low watermark, which a cgroup has not. Pages of shared memory and `tmpfs` are on the lists of anonymous memory,
 /// and locked ones on that of unevictable memory, so that neither counts.
 /// <https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files>,
 /// <https://git.kernel.org/torvalds/c/34e431b0ae398fc54ea69ff85ec700722c9da773>
-fn reclaimable(stat: &str, [inactive, active, dirty, writeback]: [&str; 4]) -> u64 {
-    let bytes = |name| field(stat, name).unwrap_or_default();
-    (bytes(inactive) + bytes(active)).saturating_sub(bytes(dirty) + bytes(writeback))
+fn reclaimable(stat: &str, lists: [&str; 2]) -> u64 {
+    lists.into_iter().filter_map(|name| field(stat, name)).fold(0, u64::saturating_add)
 }
 
 /// The number after a name at the beginning of a line.
@@ -137,7 +135,7 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4096\n"),
         ];
         let expected = [
-            ("the cgroup /a/b".to_owned(), 109_715_200, 209_715_200),
+            ("the cgroup /a/b".to_owned(), 113_715_200, 209_715_200),
             ("the cgroup /a".to_owned(), 10_000_000, 300_000_000),
         ];
         assert_eq!(found(&files)[1..], expected);
@@ -159,7 +157,7 @@ mod tests {
             ("sys/fs/cgroup/system.slice/memory.max", "max\n"),
             ("sys/fs/cgroup/system.slice/memory.current", "900000\n"),
         ];
-        let expected = ("the cgroup /system.slice/worker.service".to_owned(), 400_000, 1_000_000);
+        let expected = ("the cgroup /system.slice/worker.service".to_owned(), 450_000, 1_000_000);
         assert_eq!(found(&files)[1..], [expected]);
     }
 
