@@ -34,15 +34,19 @@
 //! ```
 
 pub mod availability;
+pub mod checkpoint;
 pub mod compare;
 pub mod generated;
 pub mod history;
+pub mod lifetime;
 pub mod money;
 pub mod omniscient;
 pub mod policy;
 pub mod replay;
 pub mod safety;
+pub mod support;
 pub mod task;
+pub mod vm_state;
 
 pub use availability::{Series, TraceError, Window};
 pub use history::History;

@@ -1,6 +1,7 @@
 //! How many Spot machines could be had over time.
 
 mod csv;
+mod ends;
 mod fleet;
 mod lifetimes;
 mod sampled;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+pub use ends::{Life, Loss, lives, losses};
 pub use trace_error::TraceError;
 pub use window::Window;
 
