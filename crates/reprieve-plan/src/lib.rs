@@ -36,6 +36,7 @@
 pub mod availability;
 pub mod checkpoint;
 pub mod compare;
+pub mod fleet;
 pub mod generated;
 pub mod history;
 pub mod lifetime;

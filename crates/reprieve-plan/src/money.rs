@@ -52,6 +52,12 @@ impl Cost {
         Self { nano_ms: nanos as u128 * MS_PER_HOUR }
     }
 
+    /// This cost `count` times.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self { nano_ms: self.nano_ms.saturating_mul(u128::from(count)) }
+    }
+
     /// The cost in millionths of the currency, rounded half up.
     #[must_use]
     pub const fn micros(self) -> u128 {
@@ -123,6 +129,6 @@ mod tests {
     #[test]
     fn rounds_half_up_only_when_read() {
         let half = Price::from_nanos_per_hour(1).cost(1, 1_800_000);
-        assert_eq!((half.nanos(), (half + half).nanos()), (1, 1));
+        assert_eq!((half.nanos(), (half + half).nanos(), half.times(4).nanos()), (1, 1, 2));
     }
 }

@@ -84,7 +84,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             ],
             // Where the work runs, as pure functions.
             &["policy"],
-            &["safety"],
+            &["fleet", "safety"],
             &["omniscient", "replay"],
             &["compare"],
         ],
