@@ -42,6 +42,7 @@ pub mod history;
 pub mod lifetime;
 pub mod money;
 pub mod omniscient;
+pub mod plan;
 pub mod policy;
 pub mod replay;
 pub mod safety;

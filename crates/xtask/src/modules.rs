@@ -86,7 +86,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["policy"],
             &["fleet", "safety"],
             &["omniscient", "replay"],
-            &["compare"],
+            &["compare", "plan"],
         ],
     ),
 ];

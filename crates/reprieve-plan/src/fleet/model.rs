@@ -60,6 +60,8 @@ pub struct Market {
     pub regular: Price,
     /// The price of a machine's disks, which are billed from its first allocation until it is deleted.
     pub disks: Price,
+    /// What is paid for each hour of the run, whatever machines there are: gateways, addresses.
+    pub always: Price,
     /// How Spot machines are evicted for capacity.
     pub evictions: Evictions,
     /// The notice of an eviction; `None` if there is none.
@@ -113,6 +115,7 @@ impl Model {
                 spot: PriceSteps::constant(spot),
                 regular,
                 disks: Price::from_nanos_per_hour(0),
+                always: Price::from_nanos_per_hour(0),
                 evictions: Evictions::Each(Lifetime::Endless),
                 notice: None,
                 refused: 0.0,

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub refusals: u32,
     /// How often a job was interrupted.
     pub interruptions: u32,
+    /// How many evictions of machines cost work, as workers count them for their interval.
+    pub unsaved: u64,
     /// How often a job moved to regular machines because it was interrupted too often.
     pub swaps: u32,
     /// The number of saves.
@@ -50,6 +52,8 @@ pub struct Costs {
     pub disks: Cost,
     /// Storage requests of saves.
     pub saves: Cost,
+    /// What is paid whatever machines there are.
+    pub always: Cost,
 }
 
 /// The time of slots by what they did.
@@ -82,7 +86,7 @@ impl Costs {
     /// The sum.
     #[must_use]
     pub fn total(&self) -> Cost {
-        self.regular + self.spot + self.disks + self.saves
+        self.regular + self.spot + self.disks + self.saves + self.always
     }
 }
 

@@ -275,6 +275,7 @@ impl<'a> Run<'a> {
         for machine in 0..self.machines.len() {
             self.settle(machine);
         }
+        self.outcome.cost.always = self.model.market.always.cost(1, end_ms);
         self.outcome.cost.saves = self.model.work.save_cost.times(self.outcome.saves);
         self.outcome
     }

@@ -20,9 +20,11 @@ impl Run<'_> {
         self.outcome.boot_evictions += u32::from(is_booting);
         self.machines[machine].evicted_for_price = for_price;
         let lead_ms = if is_booting { None } else { self.draw_notice(machine) };
+        let lost_ms = self.outcome.time.lost_ms;
         for slot in 0..self.machines[machine].slots.len() {
             self.interrupt(machine, slot, lead_ms);
         }
+        self.outcome.unsaved += u64::from(self.outcome.time.lost_ms > lost_ms);
         match lead_ms {
             None => self.leave(machine),
             Some(lead_ms) => {

@@ -1,7 +1,7 @@
 //! The results of many runs.
 
 use super::model::Model;
-use super::outcome::{Outcome, SlotTime};
+use super::outcome::{HourUse, Outcome, SlotTime};
 use super::run::simulate;
 use super::strategy::Strategy;
 
@@ -12,8 +12,9 @@ pub struct Summary {
     pub runs: u32,
     /// The cost in millionths of the currency.
     pub cost_micros: Spread,
-    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves.
-    pub parts_micros: [u64; 4],
+    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, and what
+    /// is paid always.
+    pub parts_micros: [u64; 5],
     /// The time until the last job was done. A run that did not finish has the model's limit.
     pub finished_ms: Spread,
     /// How many runs finished.
@@ -30,6 +31,8 @@ pub struct Summary {
     pub swaps: f64,
     /// The mean time of slots, by what they did.
     pub time: SlotTime,
+    /// The mean time of machines in each hour since the beginning.
+    pub hours: Vec<HourUse>,
     /// The most Spot and regular machines that counted against the quota, in any run.
     pub quota: (u32, u32),
 }
@@ -94,6 +97,7 @@ impl Summary {
                 part(|outcome| outcome.cost.spot.micros()),
                 part(|outcome| outcome.cost.disks.micros()),
                 part(|outcome| outcome.cost.saves.micros()),
+                part(|outcome| outcome.cost.always.micros()),
             ],
             finished_ms: Spread::new(outcomes.iter().map(|outcome| outcome.finished_ms.unwrap_or(limit_ms))),
             finished: count(outcomes.iter().filter(|outcome| finished(outcome)).count()),
@@ -110,6 +114,7 @@ impl Summary {
                 booting_ms: mean_ms(|time| time.booting_ms),
                 idle_ms: mean_ms(|time| time.idle_ms),
             },
+            hours: hours(outcomes),
             quota: (most(|outcome| outcome.spot_quota), most(|outcome| outcome.regular_quota)),
         }
     }
@@ -140,6 +145,19 @@ impl Spread {
     }
 }
 
+/// The mean use of each hour, up to the last of the longest run.
+fn hours(outcomes: &[Outcome]) -> Vec<HourUse> {
+    let longest = outcomes.iter().map(|outcome| outcome.hours.len()).max().unwrap_or_default();
+    let mean_ms = |hour: usize, of: fn(&HourUse) -> u64| {
+        mean_u64(outcomes.iter().map(|outcome| outcome.hours.get(hour).map_or(0, of)))
+    };
+    let hour = |hour| HourUse {
+        spot_ms: mean_ms(hour, |used| used.spot_ms),
+        regular_ms: mean_ms(hour, |used| used.regular_ms),
+    };
+    (0..longest).map(hour).collect()
+}
+
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = as_f64(values.len() as u64).max(1.0);
     values.sum::<f64>() / count
@@ -166,7 +184,7 @@ const fn as_f64(value: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, Spread, Summary};
+    use super::{HourUse, Outcome, Spread, Summary};
 
     #[test]
     fn percentiles_are_values_that_were_there() {
@@ -177,6 +195,14 @@ mod tests {
         assert!((spread.half_width - 1.96 * 57.88 / 200_f64.sqrt()).abs() < 0.01, "{}", spread.half_width);
         let one = Spread::new([7].into_iter());
         assert_eq!((one.p50, one.p95, one.half_width.to_bits()), (7, 7, 0));
+    }
+
+    #[test]
+    fn hours_are_means_of_all_runs_also_of_those_that_were_done() {
+        let hour = |spot_ms, regular_ms| HourUse { spot_ms, regular_ms };
+        let runs = [vec![hour(4, 8)], vec![hour(2, 0), hour(6, 2)]]
+            .map(|hours| Outcome { hours, ..Outcome::default() });
+        assert_eq!(Summary::new(&runs, None, 100).hours, [hour(3, 4), hour(3, 1)]);
     }
 
     #[test]
