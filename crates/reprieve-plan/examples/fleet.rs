@@ -9,9 +9,9 @@ use std::error::Error;
 use std::time::Instant;
 
 use reprieve_plan::Price;
-use reprieve_plan::availability::losses;
+use reprieve_plan::availability::{lives, losses};
 use reprieve_plan::fleet::{Bursts, Evictions, Mix, Model, Notice, Strategy, Summary};
-use reprieve_plan::lifetime::Lifetime;
+use reprieve_plan::lifetime::{self, Lifetime, Resampled};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -20,10 +20,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut next = |default| arguments.next().unwrap_or(Ok(default));
     let (seeds, jobs, machines) = (next(200)?, next(2_000)?, next(100)?);
     let trace = losses(include_str!("../traces/aws-p3-fleet.csv"))?;
+    let machine_lives = lives(include_str!("../traces/gcp-lifetimes.csv"))?;
+    println!("laws of the lives of gcp-lifetimes.csv, those included that were not seen to end:");
+    println!("  {:?}", lifetime::exponential(&machine_lives)?);
+    println!("  {:?}", lifetime::weibull(&machine_lives)?);
     let worlds = [
         ("each machine for itself, 10 % an hour", Evictions::Each(Lifetime::from_hourly_rate(0.1))),
         ("as the p3 fleet lost machines", Evictions::Together(Bursts::new(trace.clone()))),
-        ("the same, at 10 % an hour", Evictions::Together(Bursts::new(trace).at_hourly_rate(0.1))),
+        (
+            "as machines of gcp-lifetimes.csv lived",
+            Evictions::Each(Lifetime::Resampled(Resampled::new(&machine_lives))),
+        ),
+        (
+            "as the p3 fleet lost machines, at 10 % an hour",
+            Evictions::Together(Bursts::new(trace).at_hourly_rate(0.1)),
+        ),
     ];
     println!("{jobs} jobs of 40 min on {machines} machines, {seeds} seeds");
     for (name, evictions) in worlds {

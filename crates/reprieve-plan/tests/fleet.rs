@@ -1,11 +1,12 @@
 //! The simulated fleet against arithmetic: what it costs, when it is done, and where its time went.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use reprieve_plan::Price;
 use reprieve_plan::availability::{Life, Loss, Series, losses};
 use reprieve_plan::fleet::{
-    Bursts, Evictions, Mix, Model, Notice, Outcome, PriceSteps, Strategy, Upkeep, simulate,
+    Bursts, Evictions, Mix, Model, Notice, Outcome, PriceSteps, Strategy, Swap, Upkeep, simulate,
 };
 use reprieve_plan::lifetime::{Lifetime, Resampled};
 use reprieve_plan::vm_state::{EvictionPolicy, MaxPrice};
@@ -102,6 +103,18 @@ fn autoscale_starts_what_messages_need_late_and_lingers() {
     // One of the two above the base is regular.
     assert_eq!(balanced.cost.spot, SPOT.cost(1, 23 * MINUTE_MS));
     assert_eq!(balanced.cost.regular, REGULAR.cost(1, 25 * MINUTE_MS) + REGULAR.cost(1, 23 * MINUTE_MS));
+}
+
+#[test]
+fn autoscale_replaces_no_more_machines_than_messages_need() {
+    let mut model = model(3, 5);
+    model.work.jobs_ms[2] = HOUR_MS;
+    model.market.evictions = lives(40);
+    model.market.notice = Some(NOTICE);
+    let outcome = simulate(&model, &Strategy::elastic(3), 1);
+    // All three are evicted, and one message is left.
+    assert_eq!((outcome.evictions, outcome.done), (3, 3));
+    assert_eq!(outcome.time.booting_ms, 4 * 3 * MINUTE_MS);
 }
 
 #[test]
@@ -284,6 +297,59 @@ fn jobs_that_are_always_interrupted_move_to_regular_machines() {
 }
 
 #[test]
+fn a_machine_for_moved_jobs_goes_when_it_is_idle_and_not_before() {
+    let mut model = model(2, 10);
+    model.work.jobs_ms[0] = 4 * MINUTE_MS + 30_000;
+    model.work.checkpoint_ms = None;
+    model.market.evictions = lives(7);
+    model.machines.lease_ms = 3 * MINUTE_MS;
+    let swap = Swap { after: 3, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
+    let strategy = Strategy { swap: Some(swap), ..Strategy::elastic(1) };
+    let outcome = simulate(&model, &strategy, 1);
+    // It waits a minute between its two jobs, and is in the second one ten minutes after the first.
+    assert_eq!((outcome.done, outcome.interruptions, outcome.swaps), (2, 6, 2));
+    // Ten minutes without a job are the end of it, so the second job gets another one.
+    let brief = Strategy { swap: Some(Swap { lingers_ms: 1_000, ..swap }), ..strategy };
+    let brief = simulate(&model, &brief, 1);
+    assert_eq!((brief.done, brief.interruptions), (2, 6));
+    let boots = |outcome: &Outcome| outcome.time.booting_ms / (3 * MINUTE_MS);
+    assert_eq!((boots(&outcome), boots(&brief)), (7, 8));
+}
+
+#[test]
+fn a_fleet_goes_when_all_its_jobs_have_moved() {
+    let mut model = model(1, 600);
+    model.work.checkpoint_ms = None;
+    model.work.jobs_ms.insert(0, 60 * MINUTE_MS);
+    model.market.evictions = lives(90);
+    model.machines.lease_ms = 0;
+    let swap = Swap { after: 1, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
+    let outcome = simulate(&model, &Strategy { swap: Some(swap), ..Strategy::elastic(2) }, 1);
+    // Both machines are evicted at 92 min, and no message is left for others.
+    assert_eq!((outcome.evictions, outcome.swaps), (2, 1));
+    assert_eq!(outcome.cost.spot, SPOT.cost(2, 90 * MINUTE_MS));
+    // Of two with a life each, one that is idle goes ten minutes after the queue became empty.
+    model.market.evictions =
+        Evictions::Together(Bursts::new(vec![Loss { after_ms: 82 * MINUTE_MS, lost: 1, of: 2 }]));
+    let late = (0..20)
+        .map(|seed| simulate(&model, &Strategy { swap: Some(swap), ..Strategy::elastic(2) }, seed))
+        .find(|outcome| outcome.swaps == 1 && outcome.evictions == 1)
+        .expect("a run in which the long job's machine is lost first");
+    assert_eq!(late.cost.spot, SPOT.cost(1, 80 * MINUTE_MS) + SPOT.cost(1, 90 * MINUTE_MS));
+    check_account(&model, &late);
+}
+
+#[test]
+fn jobs_that_are_interrupted_but_move_on_stay_on_spot() {
+    let mut model = model(1, 30);
+    model.market.evictions = lives(7);
+    model.market.notice = Some(NOTICE);
+    let outcome = simulate(&model, &Strategy::swap(1, 1, 3), 1);
+    assert!(outcome.interruptions >= 6 && outcome.finished_ms.is_some(), "{outcome:?}");
+    assert_eq!((outcome.swaps, outcome.regular_quota), (0, 0));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let mut model = model(200, 30);
     let losses = losses(include_str!("../traces/aws-p3-fleet.csv")).unwrap();
@@ -308,6 +374,21 @@ fn strategies_meet_the_same_market_whatever_else_they_draw() {
     let double: Vec<_> = small.hours.iter().map(|hour| hour.spot_ms * 2).collect();
     assert_eq!(double, large.hours.iter().map(|hour| hour.spot_ms).collect::<Vec<_>>());
     assert!(double.iter().any(|spot_ms| *spot_ms < 8 * HOUR_MS), "no hour had a loss: {double:?}");
+}
+
+#[test]
+fn the_market_and_the_fleet_are_drawn_apart() {
+    let mut model = model(10, 600);
+    model.machines.boot_ms = (0, 1);
+    model.limit_ms = HOUR_MS;
+    let loss = |minutes| Loss { after_ms: minutes * MINUTE_MS, lost: 1, of: 1 };
+    model.market.evictions = Evictions::Together(Bursts::new(vec![loss(10), loss(20)]));
+    let strategy = Strategy { upkeep: Upkeep::Nobody, ..replaced(1) };
+    let drawn: BTreeSet<_> = (0..50)
+        .map(|seed| simulate(&model, &strategy, seed))
+        .map(|outcome| (outcome.time.booting_ms, outcome.hours[0].spot_ms))
+        .collect();
+    assert_eq!(drawn.len(), 4, "each boot with each time of the loss: {drawn:?}");
 }
 
 /// The mean time of exponential kills by Daly: M·e^(R/M)·(e^((τ+δ)/M) − 1) for each interval τ with its save δ, where R is

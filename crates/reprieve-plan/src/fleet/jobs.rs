@@ -12,6 +12,8 @@ pub(super) struct Jobs {
     swap: Queue,
     /// Those that are not done.
     pub(super) left: u64,
+    /// Those of them that moved to the other queue.
+    moved: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -39,11 +41,29 @@ impl Jobs {
             |left_ms: &u64| Job { left_ms: *left_ms, is_saved: false, interruptions: 0, is_swapped: false };
         let states: Vec<_> = jobs_ms.iter().map(job).collect();
         let fleet = Queue { jobs: (0..states.len()).collect(), ..Queue::default() };
-        Self { left: states.len() as u64, states, fleet, swap: Queue::default() }
+        Self { left: states.len() as u64, moved: 0, states, fleet, swap: Queue::default() }
     }
 
     pub(super) const fn are_done(&self) -> bool {
         self.left == 0
+    }
+
+    /// The messages of the fleet's queue: jobs that wait there or run.
+    pub(super) const fn of_fleet(&self) -> u64 {
+        self.left - self.moved
+    }
+
+    /// Moves a job to the queue that only regular machines serve.
+    pub(super) fn move_away(&mut self, job: usize) {
+        self.states[job].is_swapped = true;
+        self.moved += 1;
+    }
+
+    /// Counts a job as done.
+    pub(super) fn finish(&mut self, job: usize) {
+        self.states[job].left_ms = 0;
+        self.left -= 1;
+        self.moved -= u64::from(self.states[job].is_swapped);
     }
 
     /// The moved jobs that wait for a machine.

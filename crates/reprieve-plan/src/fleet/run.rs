@@ -47,6 +47,8 @@ pub(super) enum Event {
     Evict { machine: usize, epoch: u32 },
     /// A machine with a notice is gone.
     Gone { machine: usize, epoch: u32 },
+    /// The fleet's queue has been empty for as long as autoscale waits.
+    ScaleIn,
     /// A machine for moved jobs may be idle.
     Idle { machine: usize, epoch: u32 },
     /// An interrupted job can be received again.
@@ -83,6 +85,8 @@ pub(super) struct Run<'a> {
     pub(super) capacity: u32,
     pub(super) random: ChaCha8Rng,
     pub(super) outcome: Outcome,
+    /// Since when the fleet's queue is empty; moved jobs may be left.
+    pub(super) empty_since_ms: Option<u64>,
     market: ChaCha8Rng,
     /// The rest of the series, as changes of the capacity.
     capacities: Option<Box<dyn Iterator<Item = (u64, u32)> + 'a>>,
@@ -109,6 +113,7 @@ impl<'a> Run<'a> {
             capacity: u32::MAX,
             random,
             outcome: Outcome::default(),
+            empty_since_ms: None,
             market,
             capacities: None,
             burst_share: 0.0,
@@ -195,6 +200,7 @@ impl<'a> Run<'a> {
             | Event::Evict { .. }
             | Event::Gone { .. }
             | Event::Idle { .. } => {}
+            Event::ScaleIn => self.scale_in(),
             Event::Visible { job } => self.receive(job),
             Event::Burst => self.burst(),
             Event::Price => self.compare_prices(),
@@ -259,22 +265,17 @@ impl<'a> Run<'a> {
         self.running == 0 && self.requested == 0 && self.strategy.swap.is_none()
     }
 
-    /// Bills what is left, and returns the result.
+    /// Bills what is left, and returns the result. Autoscale lets machines run on for a while.
     fn end(mut self) -> Outcome {
-        let end_ms = if self.jobs.are_done() {
-            self.outcome.finished_ms = Some(self.now_ms);
-            let lingers_ms = match self.strategy.upkeep {
-                Upkeep::Autoscale { lingers_ms, .. } => lingers_ms,
-                Upkeep::Nobody | Upkeep::Restore { .. } | Upkeep::Maintain { .. } => 0,
-            };
-            self.now_ms.saturating_add(lingers_ms)
-        } else {
-            self.model.limit_ms
-        };
-        self.now_ms = end_ms;
+        let finished_ms = self.jobs.are_done().then_some(self.now_ms);
+        let end_ms = finished_ms.map_or(self.model.limit_ms, |at_ms| at_ms.saturating_add(self.lingers_ms()));
+        let empty_ms = self.empty_since_ms.map_or(end_ms, |at_ms| at_ms.saturating_add(self.lingers_ms()));
         for machine in 0..self.machines.len() {
+            let is_scaled = self.is_scaled(machine);
+            self.now_ms = if is_scaled { empty_ms.min(end_ms) } else { end_ms };
             self.settle(machine);
         }
+        self.outcome.finished_ms = finished_ms;
         self.outcome.cost.always = self.model.market.always.cost(1, end_ms);
         self.outcome.cost.saves = self.model.work.save_cost.times(self.outcome.saves);
         self.outcome

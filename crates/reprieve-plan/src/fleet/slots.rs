@@ -66,9 +66,9 @@ impl Run<'_> {
         self.outcome.time.saving_ms += pace.duration_ms(left_ms) - left_ms;
         self.outcome.saves += pace.saves(left_ms);
         self.outcome.done += 1;
-        self.jobs.states[job].left_ms = 0;
-        self.jobs.left -= 1;
+        self.jobs.finish(job);
         self.machines[machine].slots[slot] = Slot::Idle { since_ms: self.now_ms };
+        self.note_empty();
         self.offer(machine, slot);
     }
 
@@ -105,13 +105,14 @@ impl Run<'_> {
     }
 
     fn count_interruption(&mut self, job: usize, saved_ms: u64) {
-        let job = &mut self.jobs.states[job];
-        job.left_ms -= saved_ms;
-        job.is_saved |= saved_ms > 0;
-        job.interruptions = if saved_ms > 0 { 1 } else { job.interruptions + 1 };
-        if !job.is_swapped && self.strategy.swap.is_some_and(|swap| job.interruptions >= swap.after) {
-            job.is_swapped = true;
+        let state = &mut self.jobs.states[job];
+        state.left_ms -= saved_ms;
+        state.is_saved |= saved_ms > 0;
+        state.interruptions = if saved_ms > 0 { 1 } else { state.interruptions + 1 };
+        if !state.is_swapped && self.strategy.swap.is_some_and(|swap| state.interruptions >= swap.after) {
+            self.jobs.move_away(job);
             self.outcome.swaps += 1;
+            self.note_empty();
         }
     }
 

@@ -9,9 +9,10 @@ use super::strategy::Upkeep;
 use crate::vm_state::{Conditions, Input, VmState};
 
 impl Run<'_> {
-    /// The machines that autoscale wants: one for each slot's worth of messages, leased ones included.
+    /// The machines that autoscale wants: one for each slot's worth of messages of the fleet's queue, leased ones
+    /// included.
     pub(super) fn wanted(&self) -> u32 {
-        let needed = self.jobs.left.div_ceil(u64::from(self.model.machines.slots));
+        let needed = self.jobs.of_fleet().div_ceil(u64::from(self.model.machines.slots));
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         needed.max(self.strategy.mix.base).min(self.strategy.instances)
     }

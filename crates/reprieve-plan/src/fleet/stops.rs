@@ -160,12 +160,52 @@ impl Run<'_> {
     pub(super) fn stop_idle(&mut self, machine: usize) {
         let Some(swap) = self.strategy.swap else { return };
         if self.machines[machine].is_idle_since(self.now_ms.saturating_sub(swap.lingers_ms)) {
-            self.settle(machine);
-            let place = &mut self.machines[machine];
-            place.epoch += 1;
-            place.phase = Phase::Away;
-            place.state = VmState::Deleted;
-            place.disks_since_ms = None;
+            self.delete(machine);
+        }
+    }
+
+    fn delete(&mut self, machine: usize) {
+        self.settle(machine);
+        let place = &mut self.machines[machine];
+        place.epoch += 1;
+        place.phase = Phase::Away;
+        place.state = VmState::Deleted;
+        place.disks_since_ms = None;
+    }
+
+    /// The time without a message after which autoscale goes back; zero without it.
+    pub(super) const fn lingers_ms(&self) -> u64 {
+        match self.strategy.upkeep {
+            Upkeep::Autoscale { lingers_ms, .. } => lingers_ms,
+            Upkeep::Nobody | Upkeep::Restore { .. } | Upkeep::Maintain { .. } => 0,
+        }
+    }
+
+    /// Whether autoscale takes the machine away when there is no message: it is above the base.
+    pub(super) fn is_scaled(&self, machine: usize) -> bool {
+        let is_above = u32::try_from(machine).is_ok_and(|index| index >= self.strategy.mix.base);
+        let is_of_fleet = self.machines[machine].role != Role::Swap;
+        matches!(self.strategy.upkeep, Upkeep::Autoscale { .. }) && is_above && is_of_fleet
+    }
+
+    /// Notes when the fleet's queue becomes empty. Nothing returns to it.
+    pub(super) fn note_empty(&mut self) {
+        if self.jobs.of_fleet() == 0 && self.empty_since_ms.is_none() {
+            self.empty_since_ms = Some(self.now_ms);
+            self.schedule(self.now_ms.saturating_add(self.lingers_ms()), Event::ScaleIn);
+        }
+    }
+
+    /// Deletes the machines above the base. One with a notice goes by itself.
+    pub(super) fn scale_in(&mut self) {
+        for machine in 0..self.machines.len() {
+            let place = &self.machines[machine];
+            if self.is_scaled(machine) && matches!(place.phase, Phase::Booting | Phase::Working) {
+                let is_spot = place.role == Role::Spot;
+                self.delete(machine);
+                self.running -= 1;
+                self.spot_running -= u32::from(is_spot);
+            }
         }
     }
 }

@@ -64,6 +64,12 @@ mod tests {
     }
 
     #[test]
+    fn of_one_age_those_that_were_evicted_go_first() {
+        let curve = Resampled::new(&[life(10, false), life(10, true)]);
+        assert_eq!((curve.draw_ms(0.6), curve.draw_ms(0.4)), (Some(10), None));
+    }
+
+    #[test]
     fn lives_without_an_eviction_go_on() {
         assert_eq!(Resampled::new(&[life(10, false)]).draw_ms(0.0), None);
     }
