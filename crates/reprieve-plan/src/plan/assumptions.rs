@@ -21,6 +21,7 @@ pub struct Assumption {
 /// All assumptions of a plan, the most doubtful first.
 pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
     let mut all = vec![evictions(inputs)];
+    all.extend(meaning(inputs));
     all.extend(pattern(inputs));
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
@@ -72,6 +73,16 @@ fn evictions(inputs: &Inputs) -> Assumption {
         ),
     };
     assumption("evictions", value, source)
+}
+
+/// What a rate is a share of.
+fn meaning(inputs: &Inputs) -> Option<Assumption> {
+    let is_rate = matches!(inputs.evictions, Known::Rate { .. } | Known::Unknown);
+    is_rate.then(|| {
+        let why =
+            "Azure's pages call it a rate an hour, of the last 7 days in one place and of 28 in another";
+        assumption("eviction rate", "the chance that a machine is evicted in an hour", Source::Assumed(why))
+    })
 }
 
 /// Whether machines go together, where the evictions do not say.
