@@ -170,6 +170,17 @@ fn a_machine_that_has_just_booted_gets_no_notice() {
 }
 
 #[test]
+fn boots_take_any_time_between_their_bounds() {
+    let mut model = model(100, 8);
+    model.machines.boot_ms = (MINUTE_MS, 3 * MINUTE_MS);
+    let boots: Vec<_> = (0..200).map(|seed| simulate(&model, &replaced(1), seed).time.booting_ms).collect();
+    assert!(boots.iter().all(|boot_ms| (MINUTE_MS..=3 * MINUTE_MS).contains(boot_ms)), "{boots:?}");
+    // Four standard deviations of the mean of 200: 35 s / √200 each.
+    let mean_ms = boots.iter().sum::<u64>() / 200;
+    assert!(mean_ms.abs_diff(2 * MINUTE_MS) < 10_000, "{mean_ms}");
+}
+
+#[test]
 fn machines_that_are_evicted_while_they_boot_do_no_work_and_cost_money() {
     let mut model = model(1, 8);
     model.market.evictions = lives(2);
@@ -267,13 +278,14 @@ fn no_more_machines_run_than_the_series_has() {
     // Half of the fleet, then all of it, for 30 min each: whatever the beginning, three quarters on average.
     let series = Series::parse(r#"{"metadata": {"gap_seconds": 1800}, "data": [2, 4]}"#).unwrap();
     model.market.evictions = Evictions::Capacity(series);
-    for seed in 0..20 {
-        let outcome = simulate(&model, &replaced(4), seed);
-        let hours = &outcome.hours[..outcome.hours.len() - 1];
-        for hour in hours {
-            assert!(hour.spot_ms <= 3 * HOUR_MS, "seed {seed}: {hour:?}");
+    for (seed, instances) in (0..20).flat_map(|seed| [(seed, 4), (seed, 8)]) {
+        let outcome = simulate(&model, &replaced(instances), seed);
+        let average_ms = u64::from(instances) * 45 * MINUTE_MS;
+        for hour in &outcome.hours[..outcome.hours.len() - 1] {
+            assert!(hour.spot_ms <= average_ms, "seed {seed}: {hour:?}");
             // Each machine that comes back is asked for within a minute.
-            assert!(hour.spot_ms >= 3 * HOUR_MS - 2 * MINUTE_MS, "seed {seed}: {hour:?}");
+            let late_ms = u64::from(instances) / 2 * MINUTE_MS;
+            assert!(hour.spot_ms >= average_ms - late_ms, "seed {seed}: {hour:?}");
         }
         assert!(outcome.refusals > 0 && outcome.evictions > 0);
         check_account(&model, &outcome);

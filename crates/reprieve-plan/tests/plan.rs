@@ -2,9 +2,9 @@
 
 use reprieve_plan::Price;
 use reprieve_plan::availability::{Series, losses};
-use reprieve_plan::fleet::Mix;
+use reprieve_plan::fleet::{Mix, Strategy};
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict};
+use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict, parameters};
 use reprieve_plan::vm_state::MaxPrice;
 
 const MINUTE_MS: u64 = 60_000;
@@ -182,6 +182,26 @@ fn rows_have_the_idle_month_the_quota_and_the_parameters() {
             assert!(summary.parts_micros[4] > 0, "the gateway is part of {}", row.strategy.name);
         }
     }
+}
+
+#[test]
+fn presets_have_the_parameters_of_their_files() {
+    let balanced = Strategy::balanced(20, Mix { base: 2, percent_above: 25 });
+    for (strategy, text, count) in [
+        (Strategy::steady(4), include_str!("../../../infra/presets/steady.bicepparam"), 3),
+        (Strategy::steady_fleet(4), include_str!("../../../infra/presets/steady-fleet.bicepparam"), 2),
+        (Strategy::elastic(20), include_str!("../../../infra/presets/elastic.bicepparam"), 2),
+        (balanced, include_str!("../../../infra/presets/balanced.bicepparam"), 4),
+        (Strategy::swap(20, 2, 3), include_str!("../../../infra/presets/swap.bicepparam"), 4),
+    ] {
+        let lines = parameters(&strategy);
+        assert_eq!(lines.len(), count, "{}", strategy.name);
+        for line in lines {
+            let line = line.replace("PT60M", "PT1H");
+            assert!(text.lines().any(|given| given == line), "{}: {line}", strategy.name);
+        }
+    }
+    assert!(parameters(&Strategy::all_regular(4)).is_empty());
 }
 
 #[test]

@@ -110,15 +110,4 @@ mod tests {
         assert_eq!(losses(FLEET).unwrap(), expected);
         assert!(losses("1,add,a\n2,add,b\n").is_err());
     }
-
-    #[test]
-    fn fleets_lose_machines_together() {
-        let g4dn = losses(include_str!("../../traces/aws-g4dn-fleet.csv")).unwrap();
-        assert_eq!((g4dn.len(), g4dn.iter().map(|loss| loss.lost).sum::<u32>()), (48, 74));
-        let p3 = losses(include_str!("../../traces/aws-p3-fleet.csv")).unwrap();
-        assert_eq!((p3.len(), p3.iter().map(|loss| loss.lost).sum::<u32>()), (79, 167));
-        assert_eq!(p3.iter().map(|loss| loss.lost).max(), Some(6));
-        let gcp = lives(include_str!("../../traces/gcp-lifetimes.csv")).unwrap();
-        assert_eq!((gcp.len(), gcp.iter().filter(|life| life.evicted).count()), (1442, 717));
-    }
 }
