@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use reprieve_plan::Price;
 use reprieve_plan::availability::{Life, Loss, Series, losses};
 use reprieve_plan::fleet::{
-    Bursts, Evictions, Mix, Model, Notice, Outcome, PriceSteps, Strategy, Swap, Upkeep, simulate,
+    Bursts, Evictions, LIMIT_MAX_MS, Mix, Model, ModelError, Notice, Outcome, PriceSteps, Strategy, Swap,
+    Upkeep, simulate,
 };
 use reprieve_plan::lifetime::{Lifetime, Resampled};
 use reprieve_plan::vm_state::{EvictionPolicy, MaxPrice};
@@ -56,6 +57,25 @@ fn check_account(model: &Model, outcome: &Outcome) {
         outcome.cost.spot,
         "hours are those that were billed"
     );
+}
+
+#[test]
+fn models_that_cannot_be_simulated_are_refused() {
+    let refused = |change: fn(&mut Model)| {
+        let mut model = model(2, 10);
+        assert_eq!(model.check(), Ok(()));
+        change(&mut model);
+        model.check().expect_err("a refusal")
+    };
+    assert_eq!(refused(|model| model.work.jobs_ms.clear()), ModelError::NoWork);
+    assert_eq!(refused(|model| model.work.jobs_ms[1] = 0), ModelError::NoWork);
+    assert_eq!(refused(|model| model.limit_ms = LIMIT_MAX_MS + 1), ModelError::Limit);
+    assert_eq!(refused(|model| model.machines.slots = 0), ModelError::NoSlots);
+    assert_eq!(refused(|model| model.machines.boot_ms = (2, 1)), ModelError::Boot);
+    assert_eq!(refused(|model| model.market.retry_ms = 0), ModelError::NoRetry);
+    assert_eq!(refused(|model| model.market.refused = 1.0), ModelError::Refused);
+    let notice = |model: &mut Model| model.market.notice = Some(Notice { share: 1.1, ..NOTICE });
+    assert_eq!(refused(notice), ModelError::NoticeShare);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Plans: which strategy is advised and why, what is simulated, and what is refused.
 
 use reprieve_plan::Price;
-use reprieve_plan::availability::{Series, losses};
+use reprieve_plan::availability::{Loss, Series, losses};
 use reprieve_plan::fleet::{Mix, Strategy};
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict, parameters};
@@ -244,6 +244,11 @@ fn every_run_is_counted_and_the_plan_is_the_same_again() {
     assert!(first.rows[3].summaries[1].evictions > first.rows[3].summaries[0].evictions);
 }
 
+/// A trace whose times are in seconds where milliseconds should be.
+fn seconds_as_ms() -> Vec<Loss> {
+    vec![Loss { after_ms: 60, lost: 1, of: 8 }; 9]
+}
+
 #[test]
 fn bad_input_gets_one_sentence() {
     let cases = [
@@ -272,6 +277,19 @@ fn bad_input_gets_one_sentence() {
         (
             Inputs { region: Some("chinaeast2".to_owned()), ..inputs() },
             "chinaeast2 is in 21Vianet's cloud, which has no Spot: give a region outside China",
+        ),
+        (
+            Inputs { jobs_ms: vec![u64::MAX; 3], deadline_ms: None, ..inputs() },
+            "the batch takes more than ten years on regular machines alone: check the times of jobs, or give more \
+             machines",
+        ),
+        (
+            Inputs { evictions: Known::Losses(seconds_as_ms(), Source::Given), ..inputs() },
+            "the trace has no losses with time between them: check its unit of time",
+        ),
+        (
+            Inputs { evictions: Known::Losses(Vec::new(), Source::Given), ..inputs() },
+            "the trace has no losses with time between them: check its unit of time",
         ),
         (Inputs { runs: 0, ..inputs() }, "the plan has no run: give at least one"),
         (

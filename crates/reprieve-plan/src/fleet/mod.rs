@@ -44,7 +44,7 @@ mod strategy;
 mod summary;
 
 pub use bursts::Bursts;
-pub use model::{Evictions, Machines, Market, Model, ModelError, Notice, Work};
+pub use model::{Evictions, LIMIT_MAX_MS, Machines, Market, Model, ModelError, Notice, Work};
 pub use outcome::{Costs, HourUse, Outcome, SlotTime};
 pub use prices::PriceSteps;
 pub use run::simulate;

@@ -12,6 +12,9 @@ use crate::money::{Cost, Price};
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
+/// The longest time after which a run ends. Results have a row for each hour.
+pub const LIMIT_MAX_MS: u64 = 3_650 * DAY_MS;
+
 /// A batch and the world that it runs in; the same for all strategies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
@@ -133,6 +136,8 @@ impl Model {
     pub fn check(&self) -> Result<(), ModelError> {
         if self.work.jobs_ms.is_empty() || self.work.jobs_ms.contains(&0) {
             Err(ModelError::NoWork)
+        } else if self.limit_ms > LIMIT_MAX_MS {
+            Err(ModelError::Limit)
         } else if self.machines.slots == 0 {
             Err(ModelError::NoSlots)
         } else if self.machines.boot_ms.0 > self.machines.boot_ms.1 {
@@ -154,6 +159,8 @@ impl Model {
 pub enum ModelError {
     /// There is no job, or one that takes no time.
     NoWork,
+    /// A run may take longer than [`LIMIT_MAX_MS`].
+    Limit,
     /// A machine runs no job.
     NoSlots,
     /// The longest boot is shorter than the least.
@@ -170,6 +177,7 @@ impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoWork => "the batch has no work: give at least one job, and times above zero",
+            Self::Limit => "the limit of a run is longer than ten years: give a shorter one",
             Self::NoSlots => "a machine has no slot for a job: give at least one",
             Self::Boot => "the longest boot is shorter than the least: give them in order",
             Self::NoRetry => {

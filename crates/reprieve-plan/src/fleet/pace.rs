@@ -34,13 +34,13 @@ impl Pace {
 
     /// The time of `work_ms` with its saves.
     pub(super) fn duration_ms(self, work_ms: u64) -> u64 {
-        work_ms + self.saves(work_ms) * self.save_ms
+        work_ms.saturating_add(self.saves(work_ms).saturating_mul(self.save_ms))
     }
 
     /// The progress of a job with `work_ms` left, `elapsed_ms` after it began that.
     pub(super) fn after(self, work_ms: u64, elapsed_ms: u64) -> Progress {
         let interval_ms = self.interval.map_or(work_ms, NonZeroU64::get).max(1);
-        let cycle_ms = interval_ms + self.save_ms;
+        let cycle_ms = interval_ms.saturating_add(self.save_ms);
         let saves = (elapsed_ms / cycle_ms).min(self.saves(work_ms));
         let rest_ms = elapsed_ms - saves * cycle_ms;
         let unsaved_ms = if saves < self.saves(work_ms) { rest_ms.min(interval_ms) } else { rest_ms };

@@ -183,7 +183,12 @@ impl Inputs {
 
 impl Known {
     fn check(&self) -> Result<(), PlanError> {
-        let takes_time = |losses: &[Loss]| losses.iter().any(|loss| loss.after_ms > 0);
+        // A second between losses at least, on average: fewer is another unit of time, and endless events.
+        let takes_time = |losses: &[Loss]| {
+            let time_ms = losses.iter().fold(0, |sum: u64, loss| sum.saturating_add(loss.after_ms));
+            let is_lost = losses.iter().any(|loss| loss.lost > 0);
+            is_lost && time_ms >= losses.len() as u64 * 1000
+        };
         match self {
             Self::Rate { low, high, pattern, .. } => {
                 let high = high.unwrap_or(*low);
@@ -220,8 +225,10 @@ pub enum PlanError {
     Rate,
     /// The interval of the rate ends below where it begins.
     RateOrder,
-    /// The losses of a fleet have no time between them.
+    /// The losses of a fleet have no time between them, or there are none.
     NoLosses,
+    /// Regular machines alone take longer than a run may.
+    TooLong,
     /// Regular machines alone take longer than the deadline allows.
     ImpossibleDeadline {
         /// The deadline.
@@ -248,8 +255,12 @@ impl fmt::Display for PlanError {
                 f.write_str("the interval of the eviction rate is backwards: give its lower end first")
             }
             Self::NoLosses => {
-                f.write_str("the trace of losses has no time between them: give a longer trace")
+                f.write_str("the trace has no losses with time between them: check its unit of time")
             }
+            Self::TooLong => f.write_str(
+                "the batch takes more than ten years on regular machines alone: check the times of jobs, or give \
+                 more machines",
+            ),
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,
                 "the deadline of {} min can't be met: regular machines alone take {} min, so allow more time or \

@@ -136,18 +136,17 @@ fn strategies(inputs: &Inputs) -> Vec<Strategy> {
     ]
 }
 
-/// Regular machines with the longest boot and without saves: what no strategy can beat.
+/// Regular machines with the longest boot and without saves, which no strategy can beat, have to be done in time.
 fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
-    let Some(deadline_ms) = inputs.deadline_ms else { return Ok(()) };
     let mut model = model.clone();
     model.work.checkpoint_ms = None;
     model.machines.boot_ms.0 = model.machines.boot_ms.1;
-    model.limit_ms = u64::MAX / 4;
-    match simulate(&model, &Strategy::all_regular(inputs.instances), 0).finished_ms {
-        Some(needed_ms) if needed_ms > deadline_ms => {
+    match (simulate(&model, &Strategy::all_regular(inputs.instances), 0).finished_ms, inputs.deadline_ms) {
+        (None, _) => Err(PlanError::TooLong),
+        (Some(needed_ms), Some(deadline_ms)) if needed_ms > deadline_ms => {
             Err(PlanError::ImpossibleDeadline { deadline_ms, needed_ms })
         }
-        Some(_) | None => Ok(()),
+        (Some(_), _) => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known};
 use crate::availability::Loss;
 use crate::checkpoint::{between_ms, young_ms};
-use crate::fleet::{Bursts, Evictions, Model, Strategy, simulate};
+use crate::fleet::{Bursts, Evictions, LIMIT_MAX_MS, Model, Strategy, simulate};
 use crate::lifetime::{Lifetime, Resampled};
 
 /// The time that workers assume for a save before they have measured one.
@@ -89,11 +89,12 @@ fn scenario(inputs: &Inputs, name: String, evictions: Evictions) -> Scenario {
 }
 
 /// Ten times the work of each slot, and a week at least: a batch that takes longer than that is not being done.
+/// No more than a run may have.
 fn limit_ms(inputs: &Inputs) -> u64 {
     let slots = u64::from(inputs.instances.max(1)) * u64::from(inputs.slots.max(1));
     let work_ms = inputs.jobs_ms.iter().fold(0, |sum: u64, job_ms| sum.saturating_add(*job_ms));
     let longest_ms = inputs.jobs_ms.iter().copied().max().unwrap_or_default();
-    (work_ms / slots).max(longest_ms).saturating_mul(10).max(LIMIT_MIN_MS)
+    (work_ms / slots).max(longest_ms).saturating_mul(10).clamp(LIMIT_MIN_MS, LIMIT_MAX_MS)
 }
 
 impl Scenario {
