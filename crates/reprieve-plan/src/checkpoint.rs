@@ -15,7 +15,8 @@ pub const LONGEST_MS: u64 = 600_000;
 pub const ASSUMED_LOSSES: u64 = 2;
 
 /// The time of machines in which workers assume [`ASSUMED_LOSSES`]: one loss in ten hours, in the middle of the bands
-/// of 5 % an hour in which [Azure shows eviction rates](https://learn.microsoft.com/azure/virtual-machines/spot-vms#pricing-and-eviction-history).
+/// of 5 % an hour in which [Azure shows eviction
+/// rates](https://learn.microsoft.com/azure/virtual-machines/spot-vms#pricing-and-eviction-history).
 pub const ASSUMED_VM_MS: u64 = 20 * HOUR_MS;
 
 /// The interval that minimizes the time lost to saving and to repeated work: √(2·`save_ms`·`between_ms`), from

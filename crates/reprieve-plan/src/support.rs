@@ -35,7 +35,8 @@ pub enum Unsupported {
 /// Checks that Azure runs `size` on Spot.
 ///
 /// The B series is refused because the [guide for scale sets](https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot)
-/// excludes it; the one for [single VMs](https://learn.microsoft.com/azure/virtual-machines/spot-vms) does not mention it.
+/// excludes it; the one for [single VMs](https://learn.microsoft.com/azure/virtual-machines/spot-vms) does not
+/// mention it.
 ///
 /// # Errors
 ///

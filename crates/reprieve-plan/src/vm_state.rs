@@ -13,8 +13,8 @@
 //! | 8 | stopped | restart | maximum < price, `Delete` | deleted | nothing |
 //! | 9 | stopped | restart | maximum ≥ price, capacity | running | Spot price, disks |
 //!
-//! Two rows are corrected: the guide says for 1 and 9 "you pay the Max Price you set", but the maximum is only a limit, and
-//! what is billed is the Spot price. Rows that the guide leaves out are refusals: to deploy without capacity
+//! Two rows are corrected: the guide says for 1 and 9 "you pay the Max Price you set", but the maximum is only a
+//! limit, and what is billed is the Spot price. Rows that the guide leaves out are refusals: to deploy without capacity
 //! (`SkuNotAvailable`) or below the price (`SpotPriceGreaterThanProvidedMaxPrice`), and to restart without capacity.
 
 use crate::money::Price;

@@ -443,9 +443,9 @@ fn the_market_and_the_fleet_are_drawn_apart() {
     );
 }
 
-/// The mean time of exponential kills by Daly: M·e^(R/M)·(e^((τ+δ)/M) − 1) for each interval τ with its save δ, where R is
-/// what has to pass without a kill before work goes on. (J. T. Daly, "A higher order estimate of the optimum checkpoint
-/// interval for restart dumps", 2006.)
+/// The mean time of exponential kills by Daly: M·e^(R/M)·(e^((τ+δ)/M) − 1) for each interval τ with its save δ, where
+/// R is what has to pass without a kill before work goes on. (J. T. Daly, "A higher order estimate of the optimum
+/// checkpoint interval for restart dumps", 2006.)
 fn daly_ms(mean: f64, boot: f64, restore: f64, interval: f64, save: f64, intervals: u32) -> f64 {
     let attempt = |time: f64, restart: f64| mean * (restart / mean).exp() * (time / mean).exp_m1();
     // The first boot and the first interval have nothing to restore, and nothing is saved after the last.

@@ -1,4 +1,6 @@
-//! A seeded simulation of a fleet, its queue and its jobs: what a batch costs under a [`Strategy`], and when it is done.
+//! A seeded simulation of a fleet, its queue and its jobs.
+//!
+//! It says what a batch costs under a [`Strategy`], and when it is done.
 //!
 //! | file | concept |
 //! |---|---|
@@ -21,7 +23,8 @@
 //! use reprieve_plan::Price;
 //! use reprieve_plan::fleet::{Model, Strategy, simulate};
 //!
-//! let model = Model::new(100, 3_600_000, Price::from_nanos_per_hour(50_000_000), Price::from_nanos_per_hour(200_000_000));
+//! let [spot, regular] = [50_000_000, 200_000_000].map(Price::from_nanos_per_hour);
+//! let model = Model::new(100, 3_600_000, spot, regular);
 //! model.check()?;
 //! let outcome = simulate(&model, &Strategy::steady_fleet(10), 1);
 //! assert_eq!(outcome.finished_ms, Some(10 * 3_600_000));

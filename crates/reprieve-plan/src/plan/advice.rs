@@ -6,8 +6,8 @@ use super::{Cost, Row, Summary};
 /// The least chance to meet the deadline of a strategy that is advised.
 pub const CHANCE_MIN: f64 = 0.95;
 
-/// The least that Spot has to save against regular machines alone to be advised: less is not worth the interruptions, and
-/// lies within what a plan can be wrong by.
+/// The least that Spot has to save against regular machines alone to be advised: less is not worth the interruptions,
+/// and lies within what a plan can be wrong by.
 pub const SAVING_MIN: f64 = 0.1;
 
 /// The strategy to take.

@@ -110,8 +110,8 @@ pub enum Source {
 /// The assumed least and longest boot, until a worker takes jobs.
 pub const ASSUMED_BOOT_MS: (u64, u64) = (2 * MINUTE_MS, 5 * MINUTE_MS);
 
-/// The assumed notice: the 30 s that Azure documents, none in the first five minutes after a boot, in which events may not
-/// flow yet.
+/// The assumed notice: the 30 s that Azure documents, none in the first five minutes after a boot, in which events
+/// may not flow yet.
 pub const ASSUMED_NOTICE: Notice = Notice { lead_ms: 30_000, share: 1.0, blind_ms: 5 * MINUTE_MS };
 
 /// The price of storage requests of a save: one blob written, by the list of 2024 in docs/azure.md.

@@ -29,8 +29,8 @@ pub struct PolicyRow {
     pub lost_ms: u64,
 }
 
-/// Replays the policies, if the inputs have a deadline and a trace of availability, and jobs are equal: a policy moves all
-/// machines together.
+/// Replays the policies, if the inputs have a deadline and a trace of availability, and jobs are equal: a policy
+/// moves all machines together.
 pub(super) fn rows(inputs: &Inputs, scenario: &Scenario) -> Vec<PolicyRow> {
     let (Some(deadline_ms), Known::Availability(series, _)) = (inputs.deadline_ms, &inputs.evictions) else {
         return Vec::new();
