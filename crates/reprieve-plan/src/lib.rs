@@ -4,6 +4,12 @@
 //! a regular machine, or nowhere. [`replay()`] runs a task under a policy through one [`Window`] of a
 //! trace, and returns what it cost and when it was done.
 //!
+//! A [`plan`] compares whole strategies: it simulates a [`fleet`], its queue and its jobs under each, and
+//! advises one.
+//!
+//! - [`plan`]: from jobs, prices and what is known of evictions to a table, an advice and its assumptions.
+//! - [`fleet`]: the simulation, with [`lifetime`] for how long machines live and [`vm_state`] for what becomes of them.
+//! - [`support`]: what Azure refuses to run on Spot.
 //! - [`Series`]: how many Spot machines could be had over time, from a trace or [generated].
 //! - [`policy`]: greedy, uniform progress, and a dynamic programme over an estimated Markov chain.
 //! - [`safety`]: the net below every policy, which keeps the deadline.
@@ -34,15 +40,21 @@
 //! ```
 
 pub mod availability;
+pub mod checkpoint;
 pub mod compare;
+pub mod fleet;
 pub mod generated;
 pub mod history;
+pub mod lifetime;
 pub mod money;
 pub mod omniscient;
+pub mod plan;
 pub mod policy;
 pub mod replay;
 pub mod safety;
+pub mod support;
 pub mod task;
+pub mod vm_state;
 
 pub use availability::{Series, TraceError, Window};
 pub use history::History;

@@ -45,6 +45,25 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// A cost of `nanos` billionths of the currency.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        // Below 2^64 · 2^22, so it fits.
+        Self { nano_ms: nanos as u128 * MS_PER_HOUR }
+    }
+
+    /// This cost `count` times.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self { nano_ms: self.nano_ms.saturating_mul(u128::from(count)) }
+    }
+
+    /// The cost in millionths of the currency, rounded half up.
+    #[must_use]
+    pub const fn micros(self) -> u128 {
+        self.nano_ms.saturating_add(MS_PER_HOUR * 500) / (MS_PER_HOUR * 1000)
+    }
+
     /// The cost in billionths of the currency, rounded half up.
     #[must_use]
     pub const fn nanos(self) -> u128 {
@@ -82,7 +101,7 @@ impl Sum for Cost {
 /// Prints units and six decimals, rounded half up, without the currency.
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.nano_ms.saturating_add(MS_PER_HOUR * 500) / (MS_PER_HOUR * 1000);
+        let micros = self.micros();
         write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
     }
 }
@@ -97,6 +116,8 @@ mod tests {
     fn an_hour_costs_its_price() {
         assert_eq!(PRICE.cost(1, 3_600_000).nanos(), 192_000_000);
         assert_eq!(PRICE.cost(3, 5_400_000).to_string(), "0.864000");
+        assert_eq!(PRICE.cost(3, 5_400_000).micros(), 864_000);
+        assert_eq!(super::Cost::from_nanos(192_000_000), PRICE.cost(1, 3_600_000));
     }
 
     #[test]
@@ -108,6 +129,6 @@ mod tests {
     #[test]
     fn rounds_half_up_only_when_read() {
         let half = Price::from_nanos_per_hour(1).cost(1, 1_800_000);
-        assert_eq!((half.nanos(), (half + half).nanos()), (1, 1));
+        assert_eq!((half.nanos(), (half + half).nanos(), half.times(4).nanos()), (1, 1, 2));
     }
 }

@@ -72,12 +72,21 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["money"],
             // What is known: the work, and Spot.
-            &["availability", "generated", "history", "task"],
+            &[
+                "availability",
+                "checkpoint",
+                "generated",
+                "history",
+                "lifetime",
+                "support",
+                "task",
+                "vm_state",
+            ],
             // Where the work runs, as pure functions.
             &["policy"],
-            &["safety"],
+            &["fleet", "safety"],
             &["omniscient", "replay"],
-            &["compare"],
+            &["compare", "plan"],
         ],
     ),
 ];

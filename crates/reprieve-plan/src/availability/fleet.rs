@@ -7,9 +7,22 @@ use super::{Series, TraceError};
 
 const COLUMNS: &str = "milliseconds,add|remove,node";
 
+/// A machine that joined or left.
+pub(super) struct Event<'a> {
+    pub(super) at_ms: u64,
+    pub(super) joined: bool,
+    pub(super) node: &'a str,
+}
+
 pub(super) fn parse(text: &str) -> Result<Series, TraceError> {
+    let events = events(text)?;
+    Series::from_deltas(events.iter().map(|event| (event.at_ms, if event.joined { 1 } else { -1 })))
+}
+
+/// The events, in order of time. A node joins only while it is away, and leaves only while it is there.
+pub(super) fn events(text: &str) -> Result<Vec<Event<'_>>, TraceError> {
     let mut nodes = BTreeSet::new();
-    let mut deltas = Vec::new();
+    let mut events = Vec::new();
     let mut last_ms = 0;
     for (line, content) in lines(text) {
         let mut columns = content.split(',').map(str::trim);
@@ -23,15 +36,15 @@ pub(super) fn parse(text: &str) -> Result<Series, TraceError> {
             return Err(TraceError::Backwards { line });
         }
         last_ms = at_ms;
-        let (delta, changed) = match event {
-            "add" => (1, nodes.insert(node)),
-            "remove" => (-1, nodes.remove(node)),
+        let (joined, changed) = match event {
+            "add" => (true, nodes.insert(node)),
+            "remove" => (false, nodes.remove(node)),
             _ => return Err(bad_value(line, event, "add or remove")),
         };
         if !changed {
-            return Err(TraceError::Node { line, node: shortened(node), present: delta > 0 });
+            return Err(TraceError::Node { line, node: shortened(node), present: joined });
         }
-        deltas.push((at_ms, delta));
+        events.push(Event { at_ms, joined, node });
     }
-    Series::from_deltas(deltas)
+    Ok(events)
 }

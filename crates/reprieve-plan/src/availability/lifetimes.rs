@@ -5,6 +5,7 @@ use super::{Series, TraceError};
 
 const START: &str = "start_utc";
 const LIFETIME: &str = "lifetime_s";
+const ENDED_BY: &str = "ended_by";
 const COLUMNS: &str = "start_utc,lifetime_s and further columns, as many as the header has";
 const TIME: &str = "a time like 2019-02-18T16:57:39Z";
 
@@ -14,25 +15,46 @@ pub(super) fn has_header(text: &str) -> bool {
 }
 
 pub(super) fn parse(text: &str) -> Result<Series, TraceError> {
+    let ends = rows(text)?.into_iter().flat_map(|row| {
+        let start_ms = row.start_s * 1000;
+        [(start_ms, 1), (start_ms + u64::from(row.lifetime_s) * 1000, -1)]
+    });
+    Series::from_deltas(ends)
+}
+
+/// A machine's line.
+pub(super) struct Row {
+    start_s: u64,
+    pub(super) lifetime_s: u32,
+    /// Whether the provider took it. Without the column `ended_by` every machine counts as taken.
+    pub(super) taken: bool,
+}
+
+pub(super) fn rows(text: &str) -> Result<Vec<Row>, TraceError> {
     let mut lines = lines(text);
     let (_, header) = lines.next().ok_or(TraceError::Empty)?;
     let count = header.split(',').count();
     let (Some(start), Some(lifetime)) = (column(header, START), column(header, LIFETIME)) else {
         return Err(TraceError::Columns { line: 1, expected: COLUMNS });
     };
-    let mut deltas = Vec::new();
+    let end = column(header, ENDED_BY);
+    let mut rows = Vec::new();
     for (line, content) in lines {
         let values: Vec<_> = content.split(',').map(str::trim).collect();
         if values.len() != count {
             return Err(TraceError::Columns { line, expected: COLUMNS });
         }
         let start_s = unix_seconds(values[start]).ok_or_else(|| bad_value(line, values[start], TIME))?;
-        let lifetime_s: u32 =
+        let lifetime_s =
             values[lifetime].parse().map_err(|_| bad_value(line, values[lifetime], "whole seconds"))?;
-        deltas.push((start_s * 1000, 1));
-        deltas.push(((start_s + u64::from(lifetime_s)) * 1000, -1));
+        let taken = match end.map(|end| values[end]) {
+            None | Some("preempted") => true,
+            Some("stopped") => false,
+            Some(other) => return Err(bad_value(line, other, "preempted or stopped")),
+        };
+        rows.push(Row { start_s, lifetime_s, taken });
     }
-    Series::from_deltas(deltas)
+    Ok(rows)
 }
 
 fn column(header: &str, name: &str) -> Option<usize> {

@@ -1,6 +1,7 @@
 //! How many Spot machines could be had over time.
 
 mod csv;
+mod ends;
 mod fleet;
 mod lifetimes;
 mod sampled;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+pub use ends::{Life, Loss, lives, losses};
 pub use trace_error::TraceError;
 pub use window::Window;
 
@@ -126,6 +128,19 @@ impl Series {
                 times.push(at_ms);
             }
         }
+    }
+
+    /// The number of machines from `start_ms` on, and each change of it with the time since; without end.
+    ///
+    /// The trace is repeated from its beginning. A trace that never changes has changes to the same number.
+    pub(crate) fn counts_from(&self, start_ms: u64) -> impl Iterator<Item = (u64, u32)> {
+        let start_ms = start_ms % self.end_ms;
+        let first = self.changes.partition_point(|(at_ms, _)| *at_ms <= start_ms) - 1;
+        let rounds = (0_u64..).flat_map(move |round| {
+            let round_ms = round.saturating_mul(self.end_ms);
+            self.changes.iter().map(move |(at_ms, count)| (round_ms.saturating_add(*at_ms), *count))
+        });
+        rounds.skip(first).map(move |(at_ms, count)| (at_ms.saturating_sub(start_ms), count))
     }
 
     /// Draws `count` windows: each begins at a random moment, and needs a random number of machines

@@ -45,6 +45,13 @@ fn a_window_beyond_the_end_goes_on_from_the_beginning() {
 }
 
 #[test]
+fn counts_go_on_from_the_beginning_of_the_trace() {
+    let series = Series::parse(r#"{"metadata": {"gap_seconds": 60}, "data": [1, 0, 3]}"#).unwrap();
+    let counts: Vec<_> = series.counts_from(MINUTE_MS * 5 / 2).take(4).collect();
+    assert_eq!(counts, [(0, 3), (MINUTE_MS / 2, 1), (MINUTE_MS * 3 / 2, 0), (MINUTE_MS * 5 / 2, 3)]);
+}
+
+#[test]
 fn the_same_seed_draws_the_same_windows() {
     let series =
         Series::parse(r#"{"metadata": {"gap_seconds": 60}, "data": [1, 0, 0, 2, 3, 0, 1]}"#).unwrap();

@@ -1,0 +1,283 @@
+//! One run: events in the order of their time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::jobs::Jobs;
+use super::machine::{Machine, Role};
+use super::model::{Evictions, Model};
+use super::outcome::Outcome;
+use super::strategy::{Strategy, Upkeep};
+use crate::vm_state::MaxPrice;
+
+/// Runs the jobs of `model` under `strategy` once.
+///
+/// The same seed gives the same result, and the same market for all strategies: the moment of a series at which it
+/// begins, and when how large a share of the machines is lost together. `model` and `strategy` must have passed their
+/// checks.
+#[must_use]
+pub fn simulate(model: &Model, strategy: &Strategy, seed: u64) -> Outcome {
+    let mut run = Run::new(model, strategy, seed);
+    run.begin();
+    while !run.jobs.are_done() && !run.is_stuck() {
+        let Some(Reverse(next)) = run.events.pop() else { break };
+        if next.at_ms > model.limit_ms {
+            break;
+        }
+        run.now_ms = next.at_ms;
+        run.handle(next.event);
+    }
+    run.end()
+}
+
+/// What happens at a moment. An event of a machine whose epoch has passed is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A machine is asked for.
+    Request { machine: usize },
+    /// A machine has booted.
+    Ready { machine: usize, epoch: u32 },
+    /// A job is done.
+    Done { machine: usize, epoch: u32, slot: usize },
+    /// The life of a machine ends.
+    Evict { machine: usize, epoch: u32 },
+    /// A machine with a notice is gone.
+    Gone { machine: usize, epoch: u32 },
+    /// The fleet's queue has been empty for as long as autoscale waits.
+    ScaleIn,
+    /// A machine for moved jobs may be idle.
+    Idle { machine: usize, epoch: u32 },
+    /// An interrupted job can be received again.
+    Visible { job: usize },
+    /// A share of the machines is lost.
+    Burst,
+    /// The Spot price changes.
+    Price,
+    /// The number of machines that can be had changes.
+    Capacity { most: u32 },
+}
+
+/// An event with its time. Of one moment, the one that was scheduled first comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Scheduled {
+    at_ms: u64,
+    number: u64,
+    event: Event,
+}
+
+/// A run at one moment.
+pub(super) struct Run<'a> {
+    pub(super) model: &'a Model,
+    pub(super) strategy: &'a Strategy,
+    pub(super) now_ms: u64,
+    pub(super) machines: Vec<Machine>,
+    pub(super) jobs: Jobs,
+    /// The requests that are scheduled.
+    pub(super) requested: u32,
+    /// The machines of the fleet that run, and those of them that are Spot.
+    pub(super) running: u32,
+    pub(super) spot_running: u32,
+    /// The most Spot machines that can be had.
+    pub(super) capacity: u32,
+    pub(super) random: ChaCha8Rng,
+    pub(super) outcome: Outcome,
+    /// Since when the fleet's queue is empty; moved jobs may be left.
+    pub(super) empty_since_ms: Option<u64>,
+    market: ChaCha8Rng,
+    /// The rest of the series, as changes of the capacity.
+    capacities: Option<Box<dyn Iterator<Item = (u64, u32)> + 'a>>,
+    burst_share: f64,
+    events: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(model: &'a Model, strategy: &'a Strategy, seed: u64) -> Self {
+        // ChaCha, because its numbers are the same on every machine and in every version.
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        let mut market = random.clone();
+        market.set_stream(1);
+        Self {
+            model,
+            strategy,
+            now_ms: 0,
+            machines: Vec::new(),
+            jobs: Jobs::new(&model.work.jobs_ms),
+            requested: 0,
+            running: 0,
+            spot_running: 0,
+            capacity: u32::MAX,
+            random,
+            outcome: Outcome::default(),
+            empty_since_ms: None,
+            market,
+            capacities: None,
+            burst_share: 0.0,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+        }
+    }
+
+    pub(super) fn schedule(&mut self, at_ms: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse(Scheduled { at_ms, number: self.scheduled, event }));
+    }
+
+    /// Makes the places of the fleet, and asks for machines.
+    fn begin(&mut self) {
+        let (wanted, delay_ms) = match self.strategy.upkeep {
+            Upkeep::Autoscale { delay_ms, .. } => (self.wanted(), delay_ms),
+            Upkeep::Nobody | Upkeep::Restore { .. } | Upkeep::Maintain { .. } => (self.strategy.instances, 0),
+        };
+        let (regular, spot) = self.strategy.mix.split(wanted);
+        self.begin_market(spot);
+        for index in 0..wanted {
+            let role = if index < regular { Role::Regular } else { Role::Spot };
+            self.machines.push(Machine::new(role, self.model.machines.slots));
+            // The base is there whatever the messages are.
+            let at_ms = if index < self.strategy.mix.base { 0 } else { delay_ms };
+            self.request(self.machines.len() - 1, at_ms);
+        }
+        for _ in 0..self.strategy.swap.map_or(0, |swap| swap.instances) {
+            self.machines.push(Machine::new(Role::Swap, self.model.machines.slots));
+        }
+    }
+
+    fn begin_market(&mut self, spot: u32) {
+        let model = self.model;
+        match &model.market.evictions {
+            Evictions::Each(_) => {}
+            Evictions::Together(_) => self.schedule_burst(),
+            Evictions::Capacity(series) => {
+                let start_ms = self.market.random_range(0..series.length_ms());
+                let most = u64::from(series.most().max(1));
+                let scaled = move |count: u32| {
+                    u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
+                };
+                let mut counts = series.counts_from(start_ms);
+                self.capacity = counts.next().map_or(0, |(_, count)| scaled(count));
+                self.capacities = Some(Box::new(counts.map(move |(at_ms, count)| (at_ms, scaled(count)))));
+                self.schedule_capacity();
+            }
+        }
+        if matches!(self.strategy.max_price, MaxPrice::Of(_)) {
+            for at_ms in model.market.spot.changes() {
+                self.schedule(at_ms, Event::Price);
+            }
+        }
+    }
+
+    fn schedule_capacity(&mut self) {
+        if let Some((at_ms, most)) = self.capacities.as_mut().and_then(Iterator::next) {
+            self.schedule(at_ms, Event::Capacity { most });
+        }
+    }
+
+    fn schedule_burst(&mut self) {
+        if let Evictions::Together(bursts) = &self.model.market.evictions {
+            let (after_ms, share) = bursts.draw(&mut self.market);
+            self.burst_share = share;
+            self.schedule(self.now_ms.saturating_add(after_ms), Event::Burst);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Request { machine } => self.start(machine),
+            Event::Ready { machine, epoch } if self.is_present(machine, epoch) => self.boot(machine),
+            Event::Done { machine, epoch, slot } if self.is_present(machine, epoch) => {
+                self.complete(machine, slot);
+            }
+            Event::Evict { machine, epoch } if self.is_present(machine, epoch) => self.evict(machine, false),
+            Event::Gone { machine, epoch } if self.is_present(machine, epoch) => self.leave(machine),
+            Event::Idle { machine, epoch } if self.is_present(machine, epoch) => self.stop_idle(machine),
+            Event::Ready { .. }
+            | Event::Done { .. }
+            | Event::Evict { .. }
+            | Event::Gone { .. }
+            | Event::Idle { .. } => {}
+            Event::ScaleIn => self.scale_in(),
+            Event::Visible { job } => self.receive(job),
+            Event::Burst => self.burst(),
+            Event::Price => self.compare_prices(),
+            Event::Capacity { most } => self.limit(most),
+        }
+    }
+
+    fn is_present(&self, machine: usize, epoch: u32) -> bool {
+        self.machines[machine].epoch == epoch
+    }
+
+    /// Loses a share of the Spot machines. Of the machine that it divides, chance decides.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of a number of machines"
+    )]
+    fn burst(&mut self) {
+        let exposed = self.exposed().count();
+        let victims = (exposed as f64 * self.burst_share + self.random.random::<f64>()) as usize;
+        self.evict_some(victims);
+        self.schedule_burst();
+    }
+
+    fn limit(&mut self, most: u32) {
+        self.capacity = most;
+        let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
+        self.evict_some(surplus);
+        self.schedule_capacity();
+    }
+
+    /// The machines that can be evicted. One with a notice goes already.
+    fn exposed(&self) -> impl Iterator<Item = usize> {
+        self.machines.iter().enumerate().filter(|(_, machine)| machine.is_exposed()).map(|(index, _)| index)
+    }
+
+    fn evict_some(&mut self, count: usize) {
+        let mut exposed: Vec<_> = self.exposed().collect();
+        let count = count.min(exposed.len());
+        let (victims, _) = exposed.partial_shuffle(&mut self.random, count);
+        // In the order of their places, so that the shuffle decides nothing but who.
+        victims.sort_unstable();
+        for machine in victims.iter().copied() {
+            self.evict(machine, false);
+        }
+    }
+
+    /// Evicts the machines whose maximum the price has passed.
+    fn compare_prices(&mut self) {
+        if !self.strategy.max_price.allows(self.model.market.spot.at(self.now_ms)) {
+            for machine in 0..self.machines.len() {
+                if self.machines[machine].is_exposed() {
+                    self.evict(machine, true);
+                }
+            }
+        }
+    }
+
+    /// Whether no machine is left that could do the jobs, and none will come.
+    fn is_stuck(&self) -> bool {
+        self.running == 0 && self.requested == 0 && self.strategy.swap.is_none()
+    }
+
+    /// Bills what is left, and returns the result. Autoscale lets machines run on for a while.
+    fn end(mut self) -> Outcome {
+        let finished_ms = self.jobs.are_done().then_some(self.now_ms);
+        let end_ms = finished_ms.map_or(self.model.limit_ms, |at_ms| at_ms.saturating_add(self.lingers_ms()));
+        let empty_ms = self.empty_since_ms.map_or(end_ms, |at_ms| at_ms.saturating_add(self.lingers_ms()));
+        for machine in 0..self.machines.len() {
+            let is_scaled = self.is_scaled(machine);
+            self.now_ms = if is_scaled { empty_ms.min(end_ms) } else { end_ms };
+            self.settle(machine);
+        }
+        self.outcome.finished_ms = finished_ms;
+        self.outcome.cost.always = self.model.market.always.cost(1, end_ms);
+        self.outcome.cost.saves = self.model.work.save_cost.times(self.outcome.saves);
+        self.outcome
+    }
+}

@@ -1,0 +1,216 @@
+//! The results of many runs.
+
+use super::model::Model;
+use super::outcome::{HourUse, Outcome, SlotTime};
+use super::run::simulate;
+use super::strategy::Strategy;
+
+/// What a strategy costs, and when it is done, over many seeds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The number of runs.
+    pub runs: u32,
+    /// The cost in millionths of the currency.
+    pub cost_micros: Spread,
+    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, and what
+    /// is paid always.
+    pub parts_micros: [u64; 5],
+    /// The time until the last job was done. A run that did not finish has the model's limit.
+    pub finished_ms: Spread,
+    /// How many runs finished.
+    pub finished: u32,
+    /// How many were done by the deadline; all that finished, without one.
+    pub met: u32,
+    /// The mean number of evictions.
+    pub evictions: f64,
+    /// The mean number of refused requests for a machine.
+    pub refusals: f64,
+    /// The mean number of saves.
+    pub saves: f64,
+    /// The mean number of jobs that moved to regular machines.
+    pub swaps: f64,
+    /// The mean time of slots, by what they did.
+    pub time: SlotTime,
+    /// The mean time of machines in each hour since the beginning.
+    pub hours: Vec<HourUse>,
+    /// The most Spot and regular machines that counted against the quota, in any run.
+    pub quota: (u32, u32),
+}
+
+/// The mean of a number, and how it is spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of the mean's 95 % interval. It says how many seeds there were, not how right the model is.
+    pub half_width: f64,
+    /// The number that half of the runs stay below or reach.
+    pub p50: u64,
+    /// The number that nine of ten runs stay below or reach.
+    pub p90: u64,
+    /// The number that 19 of 20 runs stay below or reach.
+    pub p95: u64,
+}
+
+impl Summary {
+    /// Runs `model` under `strategy` with the seeds from zero up to `runs`, and calls `progress` after each.
+    ///
+    /// # Panics
+    ///
+    /// If `runs` is zero.
+    #[must_use]
+    pub fn of_runs(
+        model: &Model,
+        strategy: &Strategy,
+        runs: u32,
+        deadline_ms: Option<u64>,
+        mut progress: impl FnMut(),
+    ) -> Self {
+        let outcomes = (0..runs).map(|seed| {
+            let outcome = simulate(model, strategy, u64::from(seed));
+            progress();
+            outcome
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        Self::new(&outcomes, deadline_ms, model.limit_ms)
+    }
+
+    /// The summary of `outcomes`, of runs that were ended after `limit_ms`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn new(outcomes: &[Outcome], deadline_ms: Option<u64>, limit_ms: u64) -> Self {
+        assert!(!outcomes.is_empty(), "a summary needs a run");
+        let finished = |outcome: &Outcome| outcome.finished_ms.is_some();
+        let met =
+            |outcome: &Outcome| deadline_ms.map_or(finished(outcome), |deadline_ms| outcome.met(deadline_ms));
+        let most = |of: fn(&Outcome) -> u32| outcomes.iter().map(of).max().unwrap_or_default();
+        let mean_ms = |of: fn(&SlotTime) -> u64| mean_u64(outcomes.iter().map(|outcome| of(&outcome.time)));
+        let part = |of: fn(&Outcome) -> u128| mean_u64(outcomes.iter().map(|outcome| saturated(of(outcome))));
+        Self {
+            runs: count(outcomes.len()),
+            cost_micros: Spread::new(outcomes.iter().map(|outcome| saturated(outcome.cost.total().micros()))),
+            parts_micros: [
+                part(|outcome| outcome.cost.regular.micros()),
+                part(|outcome| outcome.cost.spot.micros()),
+                part(|outcome| outcome.cost.disks.micros()),
+                part(|outcome| outcome.cost.saves.micros()),
+                part(|outcome| outcome.cost.always.micros()),
+            ],
+            finished_ms: Spread::new(outcomes.iter().map(|outcome| outcome.finished_ms.unwrap_or(limit_ms))),
+            finished: count(outcomes.iter().filter(|outcome| finished(outcome)).count()),
+            met: count(outcomes.iter().filter(|outcome| met(outcome)).count()),
+            evictions: mean(outcomes.iter().map(|outcome| f64::from(outcome.evictions))),
+            refusals: mean(outcomes.iter().map(|outcome| f64::from(outcome.refusals))),
+            saves: mean(outcomes.iter().map(|outcome| as_f64(outcome.saves))),
+            swaps: mean(outcomes.iter().map(|outcome| f64::from(outcome.swaps))),
+            time: SlotTime {
+                kept_ms: mean_ms(|time| time.kept_ms),
+                lost_ms: mean_ms(|time| time.lost_ms),
+                saving_ms: mean_ms(|time| time.saving_ms),
+                restoring_ms: mean_ms(|time| time.restoring_ms),
+                booting_ms: mean_ms(|time| time.booting_ms),
+                idle_ms: mean_ms(|time| time.idle_ms),
+            },
+            hours: hours(outcomes),
+            quota: (most(|outcome| outcome.spot_quota), most(|outcome| outcome.regular_quota)),
+        }
+    }
+
+    /// The share of runs that met the deadline.
+    #[must_use]
+    pub fn chance(&self) -> f64 {
+        f64::from(self.met) / f64::from(self.runs)
+    }
+}
+
+impl Spread {
+    /// The spread of `values`; zero of none.
+    #[must_use]
+    pub fn new(values: impl Iterator<Item = u64>) -> Self {
+        let mut sorted: Vec<_> = values.collect();
+        sorted.sort_unstable();
+        let number = as_f64(sorted.len() as u64).max(1.0);
+        let mean = mean(sorted.iter().map(|value| as_f64(*value)));
+        let squares: f64 = sorted.iter().map(|value| (as_f64(*value) - mean).powi(2)).sum();
+        let half_width = 1.96 * (squares / (number - 1.0).max(1.0) / number).sqrt();
+        // The nearest rank: a value that was there.
+        let at = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+            sorted.get(rank).copied().unwrap_or_default()
+        };
+        Self { mean, half_width, p50: at(50), p90: at(90), p95: at(95) }
+    }
+}
+
+/// The mean use of each hour, up to the last of the longest run.
+fn hours(outcomes: &[Outcome]) -> Vec<HourUse> {
+    let longest = outcomes.iter().map(|outcome| outcome.hours.len()).max().unwrap_or_default();
+    let mean_ms = |hour: usize, of: fn(&HourUse) -> u64| {
+        mean_u64(outcomes.iter().map(|outcome| outcome.hours.get(hour).map_or(0, of)))
+    };
+    let hour = |hour| HourUse {
+        spot_ms: mean_ms(hour, |used| used.spot_ms),
+        regular_ms: mean_ms(hour, |used| used.regular_ms),
+    };
+    (0..longest).map(hour).collect()
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = as_f64(values.len() as u64).max(1.0);
+    values.sum::<f64>() / count
+}
+
+/// The mean, rounded down.
+fn mean_u64(values: impl ExactSizeIterator<Item = u64>) -> u64 {
+    let count = values.len().max(1) as u128;
+    saturated(values.map(u128::from).sum::<u128>() / count)
+}
+
+fn saturated(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+fn count(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for means")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HourUse, Outcome, Spread, Summary};
+
+    #[test]
+    fn percentiles_are_values_that_were_there() {
+        let spread = Spread::new((1..=200).rev());
+        assert_eq!((spread.p50, spread.p90, spread.p95), (100, 180, 190));
+        assert!((spread.mean - 100.5).abs() < 1e-9);
+        // The deviation of 1 to 200 is 57.88.
+        assert!((spread.half_width - 1.96 * 57.88 / 200_f64.sqrt()).abs() < 0.01, "{}", spread.half_width);
+        let one = Spread::new([7].into_iter());
+        assert_eq!((one.p50, one.p95, one.half_width.to_bits()), (7, 7, 0));
+    }
+
+    #[test]
+    fn hours_are_means_of_all_runs_also_of_those_that_were_done() {
+        let hour = |spot_ms, regular_ms| HourUse { spot_ms, regular_ms };
+        let runs = [vec![hour(4, 8)], vec![hour(2, 0), hour(6, 2)]]
+            .map(|hours| Outcome { hours, ..Outcome::default() });
+        assert_eq!(Summary::new(&runs, None, 100).hours, [hour(3, 4), hour(3, 1)]);
+    }
+
+    #[test]
+    fn a_run_that_did_not_finish_meets_no_deadline_and_takes_the_limit() {
+        let runs =
+            [Some(10), Some(20), None].map(|finished_ms| Outcome { finished_ms, ..Outcome::default() });
+        let summary = Summary::new(&runs, Some(15), 100);
+        assert_eq!((summary.runs, summary.finished, summary.met, summary.finished_ms.p95), (3, 2, 1, 100));
+        assert_eq!(Summary::new(&runs, None, 100).met, 2);
+    }
+}

@@ -1,0 +1,159 @@
+//! Which strategy to take, and why: the cheapest that meets the deadline and the budget in every world.
+
+use super::inputs::{Inputs, Known};
+use super::{Cost, Row, Summary};
+
+/// The least chance to meet the deadline of a strategy that is advised.
+pub const CHANCE_MIN: f64 = 0.95;
+
+/// The least that Spot has to save against regular machines alone to be advised: less is not worth the interruptions,
+/// and lies within what a plan can be wrong by.
+pub const SAVING_MIN: f64 = 0.1;
+
+/// The strategy to take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// Which kind of strategy.
+    pub verdict: Verdict,
+    /// The strategy's place in [`super::Plan::rows`]; `None` if none does.
+    pub strategy: Option<usize>,
+    /// Why, in a sentence or two.
+    pub reason: String,
+}
+
+/// What the advice comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A strategy with Spot.
+    Spot,
+    /// Don't use Spot for this.
+    NoSpot,
+    /// No strategy stays within the deadline and the budget.
+    Nothing,
+}
+
+/// A strategy at its worst in any world.
+#[derive(Clone, Copy, Debug)]
+struct Worst {
+    cost: f64,
+    cost_p90: u64,
+    chance: f64,
+}
+
+impl Worst {
+    fn of(summaries: &[Summary]) -> Self {
+        Self {
+            cost: summaries.iter().map(|summary| summary.cost_micros.mean).fold(0.0, f64::max),
+            cost_p90: summaries.iter().map(|summary| summary.cost_micros.p90).max().unwrap_or_default(),
+            chance: summaries.iter().map(Summary::chance).fold(1.0, f64::min),
+        }
+    }
+
+    fn is_within(&self, inputs: &Inputs) -> bool {
+        let budget = inputs.budget.map(Cost::micros);
+        self.chance >= CHANCE_MIN && budget.is_none_or(|budget| u128::from(self.cost_p90) <= budget)
+    }
+}
+
+/// Advises by `rows`, the first of which is all regular.
+pub(super) fn advise(inputs: &Inputs, rows: &[Row]) -> Advice {
+    let worst: Vec<_> = rows.iter().map(|row| Worst::of(&row.summaries)).collect();
+    let cheapest = |indices: &mut dyn Iterator<Item = usize>| {
+        indices.min_by(|a, b| worst[*a].cost.total_cmp(&worst[*b].cost))
+    };
+    let within = cheapest(&mut (0..rows.len()).filter(|index| worst[*index].is_within(inputs)));
+    let with_spot = cheapest(&mut (0..rows.len()).filter(|index| rows[*index].strategy.uses_spot()));
+    match (within, with_spot) {
+        (None, _) => nothing(inputs, rows, &worst),
+        (Some(0), Some(spot)) => no_spot(inputs, rows, &worst, spot),
+        (Some(index), _) if worst[0].is_within(inputs) && saving(&worst, index) < SAVING_MIN => Advice {
+            verdict: Verdict::NoSpot,
+            strategy: Some(0),
+            reason: format!(
+                "don't use Spot for this: {} saves {} of what regular machines alone cost, {}, which is less than {}",
+                rows[index].strategy.name,
+                percent(saving(&worst, index)),
+                usd(worst[0].cost),
+                percent(SAVING_MIN)
+            ),
+        },
+        (Some(index), _) => spot(inputs, rows, &worst, index),
+    }
+}
+
+/// The share of the cost of all regular that a strategy saves.
+fn saving(worst: &[Worst], index: usize) -> f64 {
+    1.0 - worst[index].cost / worst[0].cost
+}
+
+fn spot(inputs: &Inputs, rows: &[Row], worst: &[Worst], index: usize) -> Advice {
+    let ends = if rows[index].summaries.len() > 1 { "at the worse end of the eviction rate, " } else { "" };
+    let deadline = match inputs.deadline_ms {
+        Some(_) => format!("the deadline is met in {} of the runs", percent(worst[index].chance)),
+        None => format!("the batch is done in {} of the runs", percent(worst[index].chance)),
+    };
+    let doubt = match inputs.evictions {
+        Known::Rate { high: None, .. } => "; the eviction rate has no upper end, so it may cost more",
+        Known::Unknown => "; the eviction rate is unknown, so it may cost more",
+        Known::Rate { .. } | Known::Lives(..) | Known::Losses(..) | Known::Availability(..) => "",
+    };
+    let reason = format!(
+        "{}: {ends}it costs {} on average, {} less than regular machines alone ({}), and {deadline}{doubt}",
+        rows[index].strategy.name,
+        usd(worst[index].cost),
+        percent(saving(worst, index)),
+        usd(worst[0].cost),
+    );
+    Advice { verdict: Verdict::Spot, strategy: Some(index), reason }
+}
+
+/// All regular is the cheapest that is within the limits; `spot` is the cheapest of the others.
+fn no_spot(inputs: &Inputs, rows: &[Row], worst: &[Worst], spot: usize) -> Advice {
+    let name = &rows[spot].strategy.name;
+    let why = if worst[spot].is_within(inputs) {
+        format!("{name}, the cheapest with it, costs {} on average", usd(worst[spot].cost))
+    } else if worst[spot].chance < CHANCE_MIN {
+        let what = if inputs.deadline_ms.is_some() { "meets the deadline" } else { "is done" };
+        format!("{name}, the cheapest with it, {what} in {} of the runs only", percent(worst[spot].chance))
+    } else {
+        format!("{name}, the cheapest with it, exceeds the budget in more than one of ten runs")
+    };
+    let reason =
+        format!("don't use Spot for this: {why}; regular machines alone cost {}", usd(worst[0].cost));
+    Advice { verdict: Verdict::NoSpot, strategy: Some(0), reason }
+}
+
+fn nothing(inputs: &Inputs, rows: &[Row], worst: &[Worst]) -> Advice {
+    let timely = (0..rows.len())
+        .filter(|index| worst[*index].chance >= CHANCE_MIN)
+        .min_by_key(|index| worst[*index].cost_p90);
+    let reason = match timely {
+        Some(index) => format!(
+            "no strategy stays within the budget in nine of ten runs: {} needs {}, so allow that, or fewer jobs",
+            rows[index].strategy.name,
+            usd_up(worst[index].cost_p90)
+        ),
+        None => format!(
+            "no strategy {} in {} of the runs: allow more time or more machines",
+            if inputs.deadline_ms.is_some() { "meets the deadline" } else { "is done" },
+            percent(CHANCE_MIN)
+        ),
+    };
+    Advice { verdict: Verdict::Nothing, strategy: None, reason }
+}
+
+fn usd(micros: f64) -> String {
+    format!("${:.2}", micros / 1e6)
+}
+
+/// The next whole cent: a budget of this is enough.
+fn usd_up(micros: u64) -> String {
+    let cents = micros.div_ceil(10_000);
+    format!("${}.{:02}", cents / 100, cents % 100)
+}
+
+/// In percent, never rounded up to all.
+fn percent(share: f64) -> String {
+    let tenths = (share * 1000.0 + 1e-6).floor() / 10.0;
+    format!("{tenths} %")
+}

@@ -1,0 +1,236 @@
+//! What a plan is based on: each number with its source, for display above the table.
+
+use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
+use super::scenario::{Scenario, save_ms};
+
+const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
+const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
+const PRIORITY_MIX: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/spot-priority-mix";
+
+/// A number or a rule that a plan depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumption {
+    /// What it is about.
+    pub subject: &'static str,
+    /// What is taken for it.
+    pub value: String,
+    /// Where that is from.
+    pub source: Source,
+}
+
+/// All assumptions of a plan, the most doubtful first.
+pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
+    let mut all = vec![evictions(inputs)];
+    all.extend(meaning(inputs));
+    all.extend(pattern(inputs));
+    all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
+    all.extend(interval(inputs, scenarios));
+    all.extend([prices(inputs), save_cost(inputs)]);
+    all.extend(rules());
+    all
+}
+
+fn assumption(subject: &'static str, value: impl Into<String>, source: Source) -> Assumption {
+    Assumption { subject, value: value.into(), source }
+}
+
+/// In percent, to a tenth.
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 1000.0).round() / 10.0)
+}
+
+fn evictions(inputs: &Inputs) -> Assumption {
+    let (value, source) = match &inputs.evictions {
+        Known::Rate { low, high: Some(high), source, .. } if high > low => {
+            let value =
+                format!("from {} to {} of the machines an hour: both ends", percent(*low), percent(*high));
+            (value, source.clone())
+        }
+        Known::Rate { low, high: None, source, .. } => {
+            let value = format!("{} of the machines an hour or more: there is no upper end", percent(*low));
+            (value, source.clone())
+        }
+        Known::Rate { low, source, .. } => {
+            (format!("{} of the machines an hour", percent(*low)), source.clone())
+        }
+        Known::Lives(lives, source) => {
+            let seen = lives.iter().filter(|life| life.evicted).count();
+            let value = format!("lives of {} machines, {seen} of them seen to end", lives.len());
+            (value, source.clone())
+        }
+        Known::Losses(losses, source) => {
+            (format!("{} losses of a fleet, drawn with their times", losses.len()), source.clone())
+        }
+        Known::Availability(series, source) => {
+            let hours = series.length_ms() / 3_600_000;
+            (format!("availability over {hours} h, from a random moment of it"), source.clone())
+        }
+        Known::Unknown => (
+            "unknown: none, and 20 % of the machines an hour".to_owned(),
+            Source::Assumed(
+                "no rate is known, which is not a rate of zero; 20 % ends Azure's highest closed band",
+            ),
+        ),
+    };
+    assumption("evictions", value, source)
+}
+
+/// What a rate is a share of.
+fn meaning(inputs: &Inputs) -> Option<Assumption> {
+    let is_rate = matches!(inputs.evictions, Known::Rate { .. } | Known::Unknown);
+    is_rate.then(|| {
+        let why =
+            "Azure's pages call it a rate an hour, of the last 7 days in one place and of 28 in another";
+        assumption("eviction rate", "the chance that a machine is evicted in an hour", Source::Assumed(why))
+    })
+}
+
+/// Whether machines go together, where the evictions do not say.
+fn pattern(inputs: &Inputs) -> Option<Assumption> {
+    match &inputs.evictions {
+        Known::Rate { pattern: Some(losses), .. } => Some(assumption(
+            "evictions together",
+            format!("in the pattern of {} losses of a fleet", losses.len()),
+            Source::Measured("the trace that was given".to_owned()),
+        )),
+        Known::Rate { pattern: None, .. } | Known::Unknown => Some(assumption(
+            "evictions together",
+            "each machine for itself, at one rate at every age",
+            Source::Assumed(
+                "a rate does not say; real fleets lose several machines at a moment, so give a trace",
+            ),
+        )),
+        Known::Lives(..) => Some(assumption(
+            "evictions together",
+            "each machine for itself",
+            Source::Assumed("lives do not say when others ended; losses of a fleet do"),
+        )),
+        Known::Losses(..) | Known::Availability(..) => None,
+    }
+}
+
+fn capacity(inputs: &Inputs) -> Assumption {
+    let value = format!("{} of the requests for a Spot machine are refused", percent(inputs.refused));
+    let source = if inputs.refused > 0.0 {
+        Source::Given
+    } else {
+        Source::Assumed("no share was given; Azure shows none but a placement score")
+    };
+    assumption("capacity", value, source)
+}
+
+fn boot(inputs: &Inputs) -> Assumption {
+    let (least_ms, most_ms) = inputs.boot_ms.unwrap_or(ASSUMED_BOOT_MS);
+    let source = if inputs.boot_ms.is_some() {
+        Source::Given
+    } else {
+        Source::Assumed("a VM with an application that is installed at its first boot; measure yours")
+    };
+    assumption("boot", format!("{} to {} s, billed", least_ms / 1000, most_ms / 1000), source)
+}
+
+fn notice(inputs: &Inputs) -> Assumption {
+    let value = inputs.notice.map_or_else(
+        || "none".to_owned(),
+        |notice| {
+            format!(
+                "{} s for {} of the evictions; none in the first {} s after a boot",
+                notice.lead_ms / 1000,
+                percent(notice.share),
+                notice.blind_ms / 1000
+            )
+        },
+    );
+    let source = if inputs.notice == Some(ASSUMED_NOTICE) {
+        Source::Assumed("Azure documents up to 30 s, as best effort; less than 10 s was seen")
+    } else {
+        Source::Given
+    };
+    assumption("notice of an eviction", value, source)
+}
+
+fn jobs(inputs: &Inputs) -> Assumption {
+    let count = inputs.jobs_ms.len();
+    let total_ms: u128 = inputs.jobs_ms.iter().map(|job_ms| u128::from(*job_ms)).sum();
+    let mean_s = total_ms / count.max(1) as u128 / 1000;
+    assumption("jobs", format!("{count} of {mean_s} s on average"), inputs.jobs_source.clone())
+}
+
+fn save(inputs: &Inputs) -> Assumption {
+    let source = match (inputs.save_ms, inputs.state_bytes) {
+        (Some(_), _) => Source::Given,
+        (None, Some(_)) => Source::Assumed("the size of the state at 50 MB/s; measure yours"),
+        (None, None) => Source::Assumed("a small state in the same region; workers assume that, too"),
+    };
+    let value = if inputs.can_save {
+        format!("{} ms, and as long for a restore", save_ms(inputs))
+    } else {
+        "none: interrupted jobs begin again".to_owned()
+    };
+    assumption("a save", value, source)
+}
+
+fn interval(inputs: &Inputs, scenarios: &[Scenario]) -> Option<Assumption> {
+    let seconds = |scenario: &Scenario| {
+        scenario.model.work.checkpoint_ms.map_or(0, |interval| interval.get() / 1000).to_string()
+    };
+    let value = scenarios.iter().map(seconds).collect::<Vec<_>>().join(" and ");
+    inputs.can_save.then(|| {
+        let why = "Young's formula with its bounds, as workers use it, for the losses of a first run";
+        assumption("checkpoint interval", format!("{value} s"), Source::Assumed(why))
+    })
+}
+
+fn prices(inputs: &Inputs) -> Assumption {
+    let usd = |price: crate::money::Price| price.cost(1, 3_600_000);
+    let prices = &inputs.prices;
+    let value = format!(
+        "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts, and traffic between regions",
+        usd(prices.spot.at(0)),
+        usd(prices.regular),
+        usd(prices.disks),
+        usd(prices.always)
+    );
+    assumption("prices", value, prices.source.clone())
+}
+
+fn save_cost(inputs: &Inputs) -> Assumption {
+    let cost = inputs.prices.save;
+    let source = if cost == ASSUMED_SAVE_COST {
+        Source::Assumed("one blob written, by a list of 2024; a state over 20 KiB writes two")
+    } else {
+        Source::Given
+    };
+    assumption("requests of a save", format!("{} billionths of a USD", cost.nanos()), source)
+}
+
+/// What holds for every plan.
+fn rules() -> [Assumption; 5] {
+    [
+        assumption(
+            "billing of Spot",
+            "the Spot price, never the maximum; from allocation, boot included",
+            Source::Documented(SPOT_VMS),
+        ),
+        assumption(
+            "evicted machines",
+            "deallocated ones keep disks and quota and never restart by themselves; deleted ones lower the count",
+            Source::Documented(SCALE_SETS),
+        ),
+        assumption(
+            "regular machines above a base",
+            "rounded in favour of Spot",
+            Source::Documented(PRIORITY_MIX),
+        ),
+        assumption(
+            "attempts to restore",
+            "every 5 min for an hour",
+            Source::Assumed("Azure documents how long it tries, but not how often"),
+        ),
+        assumption(
+            "autoscale",
+            "asks for a machine after 2 min, and goes back 10 min after the last job",
+            Source::Assumed("the rules of infra/ look once a minute at the last minute and at the last ten"),
+        ),
+    ]
+}

@@ -1,0 +1,179 @@
+//! What each strategy costs for a batch and when it is done, which one to take, and what that is based on.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `inputs` | [`Inputs`], and what refuses them |
+//! | `scenario` | [`Scenario`]: a world for each end of what is known of evictions |
+//! | `policies` | the deadline policies, where the trace lets them be replayed |
+//! | `advice` | [`Advice`]: which strategy, and why |
+//! | `assumptions` | [`Assumption`]: every number that was not measured, and every one that was, with its source |
+//! | `deploy` | the parameters that deploy a strategy |
+//!
+//! # Example: is Spot worth it?
+//!
+//! ```
+//! use reprieve_plan::Price;
+//! use reprieve_plan::plan::{Inputs, Known, Plan, Source};
+//!
+//! let (spot, regular) = (Price::from_nanos_per_hour(46_000_000), Price::from_nanos_per_hour(230_000_000));
+//! let inputs = Inputs {
+//!     deadline_ms: Some(5 * 3_600_000),
+//!     evictions: Known::Rate { low: 0.05, high: Some(0.1), pattern: None, source: Source::Given },
+//!     runs: 20,
+//!     ..Inputs::new(50, 40 * 60_000, 10, spot, regular)
+//! };
+//! let plan = Plan::new(&inputs, |_done, _of| {})?;
+//! assert!(plan.advice.strategy.is_some_and(|index| plan.rows[index].strategy.uses_spot()));
+//! println!("{}", plan.advice.reason);
+//! # Ok::<(), reprieve_plan::plan::PlanError>(())
+//! ```
+
+mod advice;
+mod assumptions;
+mod deploy;
+mod inputs;
+mod policies;
+mod scenario;
+
+use crate::fleet::{Mix, Model, Strategy, Summary, simulate};
+use crate::money::{Cost, Price};
+use crate::vm_state::MaxPrice;
+
+pub use advice::{Advice, CHANCE_MIN, SAVING_MIN, Verdict};
+pub use assumptions::Assumption;
+pub use deploy::parameters;
+pub use inputs::{
+    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, PlanError, Prices, Source,
+};
+pub use policies::PolicyRow;
+pub use scenario::Scenario;
+
+/// The time of a month, as Azure's price pages reckon: 730 hours.
+const MONTH_MS: u64 = 730 * 3_600_000;
+
+/// The strategies of a batch compared, and the one to take.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The worlds: one, or the two ends of an interval.
+    pub scenarios: Vec<Scenario>,
+    /// The strategies; the first is all regular.
+    pub rows: Vec<Row>,
+    /// The deadline policies; none without a deadline and a trace of availability. They are no preset: a guard that
+    /// would carry them out does not exist yet, so the advice leaves them out.
+    pub policies: Vec<PolicyRow>,
+    /// Which strategy to take, and why.
+    pub advice: Advice,
+    /// What all this is based on.
+    pub assumptions: Vec<Assumption>,
+}
+
+/// A strategy in each world.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Its runs, for each of [`Plan::scenarios`].
+    pub summaries: Vec<Summary>,
+    /// What a month without a job costs.
+    pub idle_month: Cost,
+    /// The most Spot and the most regular machines that count against the quota. Deallocated ones do.
+    pub quota: (u32, u32),
+    /// The lines of a `.bicepparam` file; none if no preset is like it.
+    pub parameters: Vec<String>,
+}
+
+impl Plan {
+    /// Simulates every strategy in every world, and calls `progress` with the number of runs that are done and of all.
+    ///
+    /// # Errors
+    ///
+    /// The first fault of the inputs; a deadline that regular machines alone can't meet.
+    pub fn new(inputs: &Inputs, mut progress: impl FnMut(u64, u64)) -> Result<Self, PlanError> {
+        inputs.check()?;
+        let strategies = strategies(inputs);
+        for strategy in &strategies {
+            strategy.check()?;
+        }
+        let mut scenarios = scenario::scenarios(inputs);
+        for scenario in &mut scenarios {
+            scenario.model.check()?;
+            check_deadline(inputs, &scenario.model)?;
+            if inputs.can_save {
+                scenario.set_interval(inputs.instances);
+            } else {
+                scenario.model.work.checkpoint_ms = None;
+            }
+        }
+        let all = strategies.len() as u64 * scenarios.len() as u64 * u64::from(inputs.runs);
+        let mut done = 0;
+        let mut count = || {
+            done += 1;
+            progress(done, all);
+        };
+        let rows: Vec<_> =
+            strategies.into_iter().map(|strategy| row(inputs, &scenarios, strategy, &mut count)).collect();
+        let policies = scenarios.first().map(|scenario| policies::rows(inputs, scenario)).unwrap_or_default();
+        let advice = advice::advise(inputs, &rows);
+        let assumptions = assumptions::list(inputs, &scenarios);
+        Ok(Self { scenarios, rows, policies, advice, assumptions })
+    }
+}
+
+/// All regular, and the presets of `infra/`.
+fn strategies(inputs: &Inputs) -> Vec<Strategy> {
+    let instances = inputs.instances;
+    let limited = |strategy| Strategy { max_price: inputs.max_price, ..strategy };
+    let mix = inputs.mix;
+    vec![
+        Strategy::all_regular(instances),
+        Strategy { max_price: MaxPrice::OnDemand, ..Strategy::steady(instances) },
+        limited(Strategy::steady_fleet(instances)),
+        limited(Strategy::elastic(instances)),
+        limited(Strategy::balanced(instances, Mix { percent_above: 0, ..mix }).named("balanced, base only")),
+        limited(Strategy::balanced(instances, mix)),
+        // As the preset has them.
+        limited(Strategy::swap(instances, 2, 3)),
+    ]
+}
+
+/// Regular machines with the longest boot and without saves, which no strategy can beat, have to be done in time.
+fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
+    let mut model = model.clone();
+    model.work.checkpoint_ms = None;
+    model.machines.boot_ms.0 = model.machines.boot_ms.1;
+    match (simulate(&model, &Strategy::all_regular(inputs.instances), 0).finished_ms, inputs.deadline_ms) {
+        (None, _) => Err(PlanError::TooLong),
+        (Some(needed_ms), Some(deadline_ms)) if needed_ms > deadline_ms => {
+            Err(PlanError::ImpossibleDeadline { deadline_ms, needed_ms })
+        }
+        (Some(_), _) => Ok(()),
+    }
+}
+
+fn row(inputs: &Inputs, scenarios: &[Scenario], strategy: Strategy, progress: &mut impl FnMut()) -> Row {
+    let summaries: Vec<_> = scenarios
+        .iter()
+        .map(|scenario| {
+            Summary::of_runs(&scenario.model, &strategy, inputs.runs, inputs.deadline_ms, &mut *progress)
+        })
+        .collect();
+    let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();
+    let quota = (most(|summary| summary.quota.0), most(|summary| summary.quota.1));
+    Row {
+        idle_month: idle_month(inputs, &strategy),
+        quota,
+        parameters: parameters(&strategy),
+        strategy,
+        summaries,
+    }
+}
+
+fn idle_month(inputs: &Inputs, strategy: &Strategy) -> Cost {
+    let (regular, spot) = strategy.idle();
+    let prices = &inputs.prices;
+    let month = |price: Price, machines| price.cost(machines, MONTH_MS);
+    month(prices.regular, regular)
+        + month(prices.spot.at(0).min(prices.regular), spot)
+        + month(prices.disks, regular.saturating_add(spot))
+        + month(prices.always, 1)
+}

@@ -1,0 +1,327 @@
+//! Plans: which strategy is advised and why, what is simulated, and what is refused.
+
+use reprieve_plan::Price;
+use reprieve_plan::availability::{Loss, Series, losses};
+use reprieve_plan::fleet::{Mix, Strategy};
+use reprieve_plan::money::Cost;
+use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict, parameters};
+use reprieve_plan::vm_state::MaxPrice;
+
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+fn price(nanos_per_hour: u64) -> Price {
+    Price::from_nanos_per_hour(nanos_per_hour)
+}
+
+/// 100 jobs of 40 min on ten machines, with Spot at a fifth and a rate of 5 to 10 % an hour.
+fn inputs() -> Inputs {
+    Inputs {
+        evictions: rate(0.05, Some(0.1)),
+        runs: 40,
+        ..Inputs::new(100, 40 * MINUTE_MS, 10, price(46_000_000), price(230_000_000))
+    }
+}
+
+fn rate(low: f64, high: Option<f64>) -> Known {
+    Known::Rate { low, high, pattern: None, source: Source::Given }
+}
+
+#[track_caller]
+fn plan(inputs: &Inputs) -> Plan {
+    Plan::new(inputs, |_, _| {}).expect("a plan")
+}
+
+#[track_caller]
+fn refusal(inputs: &Inputs) -> String {
+    Plan::new(inputs, |_, _| {}).expect_err("a refusal").to_string()
+}
+
+fn advised(plan: &Plan) -> Option<&str> {
+    plan.advice.strategy.map(|index| plan.rows[index].strategy.name.as_str())
+}
+
+fn value<'a>(plan: &'a Plan, subject: &str) -> (&'a str, &'a Source) {
+    let found = plan.assumptions.iter().find(|assumption| assumption.subject == subject);
+    let found = found.unwrap_or_else(|| panic!("no assumption on {subject}"));
+    (&found.value, &found.source)
+}
+
+#[test]
+fn the_cheapest_strategy_that_meets_the_deadline_is_advised() {
+    let evictions = rate(0.01, Some(0.3));
+    let plan = plan(&Inputs { deadline_ms: Some(8 * HOUR_MS), evictions, ..inputs() });
+    assert_eq!(plan.advice.verdict, Verdict::Spot);
+    let index = plan.advice.strategy.unwrap();
+    let worst = |index: usize| {
+        plan.rows[index].summaries.iter().map(|summary| summary.cost_micros.mean).fold(0.0, f64::max)
+    };
+    for (other, row) in plan.rows.iter().enumerate() {
+        let is_late = row.summaries.iter().any(|summary| summary.chance() < 0.95);
+        assert!(is_late || worst(other) >= worst(index), "{} is cheaper", row.strategy.name);
+    }
+    let cost =
+        format!("at the worse end of the eviction rate, it costs ${:.2} on average", worst(index) / 1e6);
+    assert!(plan.advice.reason.contains(&cost), "{}", plan.advice.reason);
+    assert!(
+        plan.advice.reason.ends_with("the deadline is met in 100 % of the runs"),
+        "{}",
+        plan.advice.reason
+    );
+}
+
+#[test]
+fn advice_says_where_the_rate_is_open_or_unknown() {
+    let reason = |evictions| plan(&Inputs { evictions, runs: 5, ..inputs() }).advice.reason;
+    let open = reason(rate(0.2, None));
+    assert!(open.ends_with("; the eviction rate has no upper end, so it may cost more"), "{open}");
+    let unknown = reason(Known::Unknown);
+    assert!(unknown.ends_with("; the eviction rate is unknown, so it may cost more"), "{unknown}");
+    assert!(!reason(rate(0.05, Some(0.1))).contains(';'));
+}
+
+#[test]
+fn spot_is_not_advised_where_long_jobs_that_cannot_save_are_always_interrupted() {
+    let harsh = Inputs {
+        jobs_ms: vec![6 * HOUR_MS; 20],
+        can_save: false,
+        deadline_ms: Some(14 * HOUR_MS),
+        evictions: rate(0.3, None),
+        // Without a regular machine there is nothing that saves a strategy.
+        mix: Mix { base: 0, percent_above: 0 },
+        ..inputs()
+    };
+    let plan = plan(&harsh);
+    assert_eq!((plan.advice.verdict, advised(&plan)), (Verdict::NoSpot, Some("all regular")));
+    assert!(plan.advice.reason.starts_with("don't use Spot for this: "), "{}", plan.advice.reason);
+    assert!(
+        plan.advice.reason.contains("meets the deadline in 0 % of the runs only"),
+        "{}",
+        plan.advice.reason
+    );
+}
+
+#[test]
+fn spot_is_not_advised_for_a_saving_that_is_not_worth_it() {
+    let mut inputs = inputs();
+    inputs.prices.spot = reprieve_plan::fleet::PriceSteps::constant(price(215_000_000));
+    inputs.evictions = rate(0.0, None);
+    let plan = plan(&inputs);
+    assert_eq!(plan.advice.verdict, Verdict::NoSpot);
+    assert!(plan.advice.reason.ends_with("which is less than 10 %"), "{}", plan.advice.reason);
+}
+
+#[test]
+fn a_budget_that_nothing_keeps_is_answered_with_what_it_takes() {
+    let budget = |micros: u64| Inputs { budget: Some(Cost::from_nanos(micros * 1000)), ..inputs() };
+    let refused = plan(&budget(1_000_000));
+    assert_eq!((refused.advice.verdict, refused.advice.strategy), (Verdict::Nothing, None));
+    let (_, needed) = refused.advice.reason.split_once(" needs $").expect("what it needs");
+    let cents: u64 = needed.split(',').next().unwrap().replace('.', "").parse().unwrap();
+    let enough = plan(&budget(cents * 10_000));
+    assert_eq!(enough.advice.verdict, Verdict::Spot, "{}", refused.advice.reason);
+    assert_eq!(plan(&budget((cents - 1) * 10_000)).advice.verdict, Verdict::Nothing);
+}
+
+#[test]
+fn both_ends_of_a_rate_are_simulated_and_an_open_one_has_no_upper_end() {
+    let names = |evictions| {
+        let plan = plan(&Inputs { evictions, runs: 2, ..inputs() });
+        plan.scenarios.iter().map(|scenario| scenario.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(rate(0.05, Some(0.1))), ["5 % evicted an hour", "10 % evicted an hour"]);
+    assert_eq!(names(rate(0.2, None)), ["20 % evicted an hour"]);
+    assert_eq!(names(rate(0.07, Some(0.07))), ["7 % evicted an hour"]);
+    assert_eq!(names(Known::Unknown), ["0 % evicted an hour", "20 % evicted an hour"]);
+    let open = plan(&Inputs { evictions: rate(0.2, None), runs: 2, ..inputs() });
+    assert_eq!(value(&open, "evictions").0, "20 % of the machines an hour or more: there is no upper end");
+    let unknown = plan(&Inputs { evictions: Known::Unknown, runs: 2, ..inputs() });
+    assert!(matches!(value(&unknown, "evictions").1, Source::Assumed(_)));
+}
+
+#[test]
+fn the_interval_is_that_of_workers_for_the_losses() {
+    let seconds = |inputs: Inputs| {
+        let plan = plan(&Inputs { runs: 1, save_ms: Some(1000), ..inputs });
+        plan.scenarios.last().unwrap().model.work.checkpoint_ms.map(|interval| interval.get() / 1000)
+    };
+    let blind = |share| Inputs { evictions: rate(share, None), notice: None, ..inputs() };
+    // Nothing is lost in 67 VM-hours and more: two in 20 more.
+    assert!((540..=600).contains(&seconds(blind(0.0)).unwrap()));
+    // About one an hour, as in "20 losses in 20 VM-hours".
+    let often = seconds(blind(0.63)).unwrap();
+    assert!((75..=115).contains(&often), "{often}");
+    // A notice saves all, so it is no loss.
+    let noticed = Inputs {
+        notice: Some(reprieve_plan::fleet::Notice { lead_ms: 30_000, share: 1.0, blind_ms: 0 }),
+        ..blind(0.63)
+    };
+    assert!(seconds(noticed).unwrap() >= 540);
+    assert_eq!(seconds(Inputs { can_save: false, ..blind(0.1) }), None);
+}
+
+#[test]
+fn rows_have_the_idle_month_the_quota_and_the_parameters() {
+    let mut inputs = Inputs { runs: 5, ..inputs() };
+    inputs.prices.disks = price(3_000_000);
+    inputs.prices.always = price(50_000_000);
+    let plan = plan(&inputs);
+    let row = |name: &str| plan.rows.iter().find(|row| row.strategy.name == name).expect("a row");
+    // 730 h: the gateway, and the machines that are kept without a job with their disks.
+    let gateway = 36_500_000;
+    assert_eq!(row("elastic").idle_month.micros(), gateway);
+    assert_eq!(row("steady").idle_month.micros(), gateway + 10 * 730 * 49_000);
+    assert_eq!(row("balanced").idle_month.micros(), gateway + 2 * 730 * 233_000);
+    assert_eq!(row("all regular").quota, (0, 10));
+    assert_eq!(row("steady").quota, (10, 0));
+    // Two, and 25 % of eight.
+    assert_eq!(row("balanced").quota, (6, 4));
+    assert_eq!(row("elastic").parameters, ["param preset = 'elastic'", "param instances = 10"]);
+    for row in &plan.rows {
+        for summary in &row.summaries {
+            assert!(summary.parts_micros[4] > 0, "the gateway is part of {}", row.strategy.name);
+        }
+    }
+}
+
+#[test]
+fn presets_have_the_parameters_of_their_files() {
+    let balanced = Strategy::balanced(20, Mix { base: 2, percent_above: 25 });
+    for (strategy, text, count) in [
+        (Strategy::steady(4), include_str!("../../../infra/presets/steady.bicepparam"), 3),
+        (Strategy::steady_fleet(4), include_str!("../../../infra/presets/steady-fleet.bicepparam"), 2),
+        (Strategy::elastic(20), include_str!("../../../infra/presets/elastic.bicepparam"), 2),
+        (balanced, include_str!("../../../infra/presets/balanced.bicepparam"), 4),
+        (Strategy::swap(20, 2, 3), include_str!("../../../infra/presets/swap.bicepparam"), 4),
+    ] {
+        let lines = parameters(&strategy);
+        assert_eq!(lines.len(), count, "{}", strategy.name);
+        for line in lines {
+            let line = line.replace("PT60M", "PT1H");
+            assert!(text.lines().any(|given| given == line), "{}: {line}", strategy.name);
+        }
+    }
+    assert!(parameters(&Strategy::all_regular(4)).is_empty());
+}
+
+#[test]
+fn a_maximum_price_is_not_for_what_is_restored() {
+    let plan = plan(&Inputs { max_price: MaxPrice::Of(price(50_000_000)), runs: 1, ..inputs() });
+    for row in plan.rows.iter().filter(|row| row.strategy.uses_spot()) {
+        let is_limited = row.strategy.max_price != MaxPrice::OnDemand;
+        assert_eq!(is_limited, row.strategy.name != "steady", "{}", row.strategy.name);
+    }
+}
+
+#[test]
+fn deadline_policies_are_replayed_where_availability_is_known() {
+    let series = Series::parse(include_str!("../traces/aws-p3-fleet.csv")).unwrap();
+    let known = Known::Availability(series, Source::Given);
+    let inputs = Inputs { evictions: known, deadline_ms: Some(12 * HOUR_MS), ..inputs() };
+    let found = plan(&inputs);
+    let names: Vec<_> = found.policies.iter().map(|row| (row.name, row.met)).collect();
+    assert_eq!(names, [("greedy", 40), ("uniform", 40), ("programme", 40)]);
+    assert!(plan(&Inputs { deadline_ms: None, ..inputs.clone() }).policies.is_empty());
+    let mut unequal = inputs;
+    unequal.jobs_ms[3] += 1;
+    assert!(plan(&unequal).policies.is_empty(), "a policy moves all machines together");
+}
+
+#[test]
+fn every_run_is_counted_and_the_plan_is_the_same_again() {
+    let pattern = losses(include_str!("../traces/aws-g4dn-fleet.csv")).unwrap();
+    let evictions =
+        Known::Rate { low: 0.05, high: Some(0.15), pattern: Some(pattern), source: Source::Given };
+    let inputs = Inputs { evictions, runs: 3, ..inputs() };
+    let mut calls = Vec::new();
+    let first = Plan::new(&inputs, |done, of| calls.push((done, of))).unwrap();
+    let expected: Vec<_> = (1..=42).map(|done| (done, 42)).collect();
+    assert_eq!(calls, expected);
+    let again = plan(&inputs);
+    for (a, b) in first.rows.iter().zip(&again.rows) {
+        assert_eq!(a.summaries, b.summaries);
+    }
+    assert!(first.rows[3].summaries[1].evictions > first.rows[3].summaries[0].evictions);
+}
+
+/// A trace whose times are in seconds where milliseconds should be.
+fn seconds_as_ms() -> Vec<Loss> {
+    vec![Loss { after_ms: 60, lost: 1, of: 8 }; 9]
+}
+
+#[test]
+fn bad_input_gets_one_sentence() {
+    let cases = [
+        (
+            Inputs { deadline_ms: Some(3 * HOUR_MS), ..inputs() },
+            "the deadline of 180 min can't be met: regular machines alone take 405 min, so allow more time or \
+             more machines",
+        ),
+        (
+            Inputs { boot_ms: Some((MINUTE_MS, HOUR_MS)), deadline_ms: Some(459 * MINUTE_MS), ..inputs() },
+            "the deadline of 459 min can't be met: regular machines alone take 460 min, so allow more time or \
+             more machines",
+        ),
+        (
+            Inputs { evictions: rate(0.9, Some(1.0)), ..inputs() },
+            "an eviction rate has to be from 0 to below 100 % an hour: at 100 % no machine is there to plan with",
+        ),
+        (
+            Inputs { evictions: rate(0.2, Some(0.1)), ..inputs() },
+            "the interval of the eviction rate is backwards: give its lower end first",
+        ),
+        (
+            Inputs { size: Some("Standard_B2s".to_owned()), ..inputs() },
+            "Standard_B2s is of the B series, which is not for Spot: give another series",
+        ),
+        (
+            Inputs { region: Some("chinaeast2".to_owned()), ..inputs() },
+            "chinaeast2 is in 21Vianet's cloud, which has no Spot: give a region outside China",
+        ),
+        (
+            Inputs { jobs_ms: vec![u64::MAX; 3], deadline_ms: None, ..inputs() },
+            "the batch takes more than ten years on regular machines alone: check the times of jobs, or give more \
+             machines",
+        ),
+        (
+            Inputs { evictions: Known::Losses(seconds_as_ms(), Source::Given), ..inputs() },
+            "the trace has no losses with time between them: check its unit of time",
+        ),
+        (
+            Inputs { evictions: Known::Losses(Vec::new(), Source::Given), ..inputs() },
+            "the trace has no losses with time between them: check its unit of time",
+        ),
+        (Inputs { runs: 0, ..inputs() }, "the plan has no run: give at least one"),
+        (
+            Inputs { jobs_ms: Vec::new(), ..inputs() },
+            "the batch has no work: give at least one job, and times above zero",
+        ),
+        (Inputs { instances: 0, ..inputs() }, "the strategy has no machine: give at least one"),
+    ];
+    for (inputs, expected) in cases {
+        assert_eq!(refusal(&inputs), expected);
+    }
+    let mut free = inputs();
+    free.prices.regular = price(0);
+    assert_eq!(Plan::new(&free, |_, _| {}).unwrap_err(), PlanError::FreeRegular);
+}
+
+#[test]
+fn every_assumption_has_a_value_and_only_what_was_given_is_called_so() {
+    let plan = plan(&Inputs { runs: 1, ..inputs() });
+    assert!(plan.assumptions.iter().all(|assumption| !assumption.value.is_empty()));
+    assert_eq!(
+        value(&plan, "evictions"),
+        ("from 5 % to 10 % of the machines an hour: both ends", &Source::Given)
+    );
+    assert_eq!(
+        value(&plan, "prices").0,
+        "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts, \
+         and traffic between regions"
+    );
+    for subject in
+        ["eviction rate", "boot", "a save", "notice of an eviction", "capacity", "evictions together"]
+    {
+        assert!(matches!(value(&plan, subject).1, Source::Assumed(_)), "{subject}");
+    }
+}
