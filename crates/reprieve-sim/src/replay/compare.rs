@@ -19,7 +19,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(11);
 /// The network between a worker and its store, and the looks of its control loop.
 const NETWORK: Duration = Duration::from_millis(200);
 
-/// Machines that are evicted no further apart are said to go together.
+/// Machines that are evicted no later than this after the first of them are said to go together.
 const TOGETHER: Duration = Duration::from_mins(5);
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -131,11 +131,12 @@ impl Replay {
     fn compare_together(&self, lives: &[Life], findings: &mut Findings) {
         let mut times: Vec<_> = lives.iter().filter(|it| it.evicted.is_some()).map(|it| it.until).collect();
         times.sort_unstable();
-        let together: Vec<_> = times
-            .chunk_by(|one, next| next.saturating_sub(*one) <= TOGETHER)
-            .map(<[_]>::len)
-            .filter(|it| *it > 1)
-            .collect();
+        let (mut together, mut left) = (Vec::new(), times.as_slice());
+        while let Some(first) = left.first() {
+            let machines = left.partition_point(|at| at.saturating_sub(*first) <= TOGETHER);
+            together.extend((machines > 1).then_some(machines));
+            left = left.split_at(machines).1;
+        }
         findings.same(
             "evicted together",
             self.summary.evicted_together,
