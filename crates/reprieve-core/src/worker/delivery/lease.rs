@@ -325,7 +325,7 @@ async fn settle_as(
     let before = drain.get();
     let calm = terms(shared, ends, before, part);
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
-    let hurries = async {
+    let haste = async {
         let drain = drain.wait_for(|deadline| deadline.is_some()).await;
         // A dead letter is sent before its message is removed, so a second try sends it twice.
         if let (Settlement::DeadLetter(..), Some(deadline)) = (how, drain) {
@@ -335,7 +335,7 @@ async fn settle_as(
     };
     let drain = tokio::select! {
         biased;
-        drain = hurries, if before.is_none() => drain,
+        drain = haste, if before.is_none() => drain,
         done = settling.persist(&calm) => return settling.end(done),
     };
     let hurried = terms(shared, ends, drain, part);
