@@ -104,6 +104,32 @@ async fn eight_workers_hear_a_preempt_under_the_limit_where_an_older_version_ans
     server.stop().await;
 }
 
+/// An answer that another worker was given meanwhile, and that the others have yet to read, stays where it is.
+#[tokio::test]
+async fn what_is_no_document_is_shared_as_a_failure_and_replaces_no_answer() {
+    for fault in [Fault::Empty, Fault::Garbage("<html>sign in</html>".to_owned())] {
+        let server = server().await;
+        let (directory, watchers) = neighbours(&server).await;
+        server.inject(Endpoint::ScheduledEvents, &fault, 1_000);
+        while watchers.iter().any(|watcher| watcher.stats().errors == 0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let mut names = fs::read_dir(directory.path()).expect("a directory").map(|it| it.expect("an entry"));
+        let is_events = |name: &str| name.starts_with("events") && name.ends_with(".json");
+        let shared = names.find(|it| it.file_name().to_str().is_some_and(is_events)).expect("answers");
+        let text = fs::read(shared.path()).expect("text");
+        let shared: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("answers");
+        let (answers, failures): (Vec<_>, Vec<_>) = shared.iter().partition(|it| it["failure"].is_null());
+        let is_document = |text: &str| text.contains("DocumentIncarnation");
+        assert!(
+            !answers.is_empty() && answers.iter().all(|it| it["text"].as_str().is_some_and(is_document)),
+            "{fault:?}: {answers:?}"
+        );
+        assert!(failures.iter().any(|it| it["failure"]["kind"] == "garbage"), "{fault:?}: {failures:?}");
+        server.stop().await;
+    }
+}
+
 /// Holds the lock of the worker that polls, and shows that it lives. It gets no answers.
 fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
     let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());

@@ -158,7 +158,9 @@ impl Lanes {
             self.throttle.end();
         } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if self.polls_in_rounds(now) && !self.asked_all_within(THIS_SECOND, now) {
+        } else if self.polls_in_rounds(now)
+            && (self.throttle.until().is_some() || !self.asked_all_within(THIS_SECOND, now))
+        {
             // What was sent in the first second may be all that the service answers in it.
             let earliest = self.began + Duration::from_secs(1) + SECOND_ROUND_LATER.mul_f64(rand::random());
             self.throttle.throttled(now, earliest, failure.retry_after, rand::random());
@@ -308,7 +310,7 @@ impl Lanes {
         let (of_mains, of_older) = match () {
             () if new > 0 => (1, new.min(AT_ONCE_AT_THE_START)),
             () if is_silent => (1, 1),
-            () if is_second => (0, 2),
+            () if is_second && !older.is_empty() => (0, 2),
             () => (1, 0),
         };
         mains.into_iter().take(of_mains).chain(older.into_iter().take(of_older)).collect()
@@ -378,8 +380,18 @@ mod tests {
         seconds: u64,
         status: impl Fn(usize, Duration) -> Option<u16>,
     ) -> Vec<(Duration, usize)> {
+        polls_of(None, interval, seconds, status)
+    }
+
+    /// The same of a watch that may be pinned.
+    fn polls_of(
+        pinned: Option<ApiVersion>,
+        interval: Duration,
+        seconds: u64,
+        status: impl Fn(usize, Duration) -> Option<u16>,
+    ) -> Vec<(Duration, usize)> {
         let began = Instant::now();
-        let mut lanes = Lanes::new(None, began);
+        let mut lanes = Lanes::new(pinned, began);
         let (mut now, mut next, mut polled) = (began, began, Vec::new());
         while now < began + Duration::from_secs(seconds) {
             let mut due = if now >= next { lanes.tick(now) } else { lanes.wake(now) };
@@ -432,6 +444,26 @@ mod tests {
             });
             let most = most.max();
             assert!(most <= Some(8), "{mains:?} {interval:?}: {most:?} {polls:?}");
+        }
+    }
+
+    /// Also where one version is pinned, which has no older ones to ask in every second round.
+    #[test]
+    fn the_pauses_between_rounds_that_get_only_429_are_those_that_are_documented() {
+        for pinned in [None, Some(ApiVersion::DOCUMENTED), Some(ApiVersion::V2017_08_01)] {
+            let from = Duration::from_secs(10);
+            let status = |_, at| Some(if at < from { 200 } else { 429 });
+            let mut times: Vec<_> = polls_of(pinned, Duration::from_secs(1), 30, status)
+                .into_iter()
+                .map(|(at, _)| at)
+                .filter(|at| *at >= from)
+                .collect();
+            times.dedup();
+            let pauses: Vec<_> = times.windows(2).map(|two| (two[1] - two[0]).as_millis()).collect();
+            for (pause, at_most) in pauses.iter().zip([250, 1_500, 3_000, 3_000, 3_000]) {
+                assert!((at_most * 3 / 4..=at_most).contains(pause), "{pinned:?}: {pauses:?}");
+            }
+            assert!(pauses.len() >= 6, "{pinned:?}: {pauses:?}");
         }
     }
 

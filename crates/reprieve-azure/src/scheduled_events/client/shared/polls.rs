@@ -21,7 +21,7 @@ use super::ask_lock::AskLock;
 use super::trials::Trials;
 use super::written::Written;
 use crate::scheduled_events::client::Answered;
-use crate::scheduled_events::document::{ApiVersion, Document};
+use crate::scheduled_events::document::ApiVersion;
 
 /// How often the process that polls shows that it is not stopped.
 const SHOW_EVERY: Duration = Duration::from_millis(400);
@@ -265,7 +265,7 @@ impl SharedPolls {
     }
 
     /// Writes what this process got for the others: all that it gets if it polls for them, and else what would be
-    /// the truth for them, too, which is a readable answer. With that it claims the polls if nobody else hears one.
+    /// the truth for them, too, which is an answer. With that it claims the polls if nobody else hears one.
     pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
         if self.lock.is_some() {
             match self.store(version, sent, answered) {
@@ -274,7 +274,7 @@ impl SharedPolls {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
                 Err(error) => self.can_not_share(&error),
             }
-        } else if answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok()) {
+        } else if answered.is_ok() {
             let claimed = self.store(version, sent, answered).and_then(|()| self.claim(sent));
             if let Err(error) = claimed {
                 debug!(%error, "failed to share an answer with the other workers");
