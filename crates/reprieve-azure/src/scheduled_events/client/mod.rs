@@ -21,7 +21,7 @@ pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
 use self::http::{Body, HttpClient, Request};
 use self::shared::SharedDirectory;
-pub(crate) use self::shared::{LOOK_EVERY, News, SharedPolls};
+pub(crate) use self::shared::{HANGS_AFTER, LOOK_EVERY, Look, News, Note, PollResult, SharedPolls};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
@@ -270,9 +270,11 @@ impl Client {
         let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
         let body = self.http.send(request, within).await?;
         let compute = Compute::read(&body.bytes);
-        compute
-            .inspect(|_| self.shared.iter().for_each(|shared| shared.keep_instance(&body.bytes)))
-            .map_err(|error| Failure::new(FailureKind::Garbage, error))
+        let compute = compute.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
+        if let Some(shared) = &self.shared {
+            shared.keep_instance(body.bytes).await;
+        }
+        Ok(compute)
     }
 
     /// Requests the api-versions of the instance document that the service supports, the oldest

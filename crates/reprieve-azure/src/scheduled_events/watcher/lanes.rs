@@ -99,18 +99,19 @@ impl Lanes {
     /// The version in which to try whether another watcher alone gets no answers, of those that list evictions: the
     /// one that this watcher has not tried for longest in this silence, then the one that the others have not, the
     /// last of which is at the end of `tried`; at first the one that was answered last, or the documented one.
-    pub(super) fn next_to_try(&mut self, tried: &[ApiVersion], now: Instant) -> ApiVersion {
-        let enough: Vec<_> = (0..self.all.len()).filter(|lane| self.is_enough(*lane)).collect();
-        let heard = enough.iter().filter_map(|lane| self.all[*lane].answered_at()).max();
-        let order = |lane: &usize| {
-            let lane = &self.all[*lane];
+    pub(super) fn next_to_try(&self) -> impl FnOnce(&[ApiVersion]) -> ApiVersion + Send + use<> {
+        let enough = || (0..self.all.len()).filter(|lane| self.is_enough(*lane)).map(|lane| &self.all[lane]);
+        let heard = enough().filter_map(Lane::answered_at).max();
+        let known = |lane: &Lane| {
             let own = lane.tried_at().filter(|at| heard.is_none_or(|heard| heard < *at));
-            let others = tried.iter().position(|version| *version == lane.version);
-            (own, others, Reverse(lane.answered_at()), lane.role != Role::Documented)
+            (lane.version, own, (Reverse(lane.answered_at()), lane.role != Role::Documented))
         };
-        let next = enough.into_iter().min_by_key(order).unwrap_or_default();
-        self.all[next].tries(now);
-        self.all[next].version
+        let known: Vec<_> = enough().map(known).collect();
+        move |tried| {
+            let others = |version| tried.iter().position(|it| *it == version);
+            let next = known.into_iter().min_by_key(|(version, own, last)| (*own, others(*version), *last));
+            next.map_or(ApiVersion::DOCUMENTED, |(version, ..)| version)
+        }
     }
 
     /// Notes that this process did nothing for so long, and so heard no answers.
@@ -459,7 +460,7 @@ mod tests {
                 .filter(|at| *at >= from)
                 .collect();
             times.dedup();
-            let pauses: Vec<_> = times.windows(2).map(|two| (two[1] - two[0]).as_millis()).collect();
+            let pauses: Vec<_> = times.windows(2).map(|two| two[1].saturating_sub(two[0]).as_millis()).collect();
             for (pause, at_most) in pauses.iter().zip([250, 1_500, 3_000, 3_000, 3_000]) {
                 assert!((at_most * 3 / 4..=at_most).contains(pause), "{pinned:?}: {pauses:?}");
             }
@@ -467,26 +468,34 @@ mod tests {
         }
     }
 
+    /// Tries the next version after those that others have tried.
+    fn tries(lanes: &mut Lanes, tried: &[ApiVersion], now: Instant) -> ApiVersion {
+        let version = lanes.next_to_try()(tried);
+        let lane = lanes.of(version).expect("a lane");
+        lanes.lane(lane).tries(now);
+        version
+    }
+
     #[test]
     fn versions_are_tried_in_turn_and_the_likeliest_first() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut lanes = Lanes::new(None, now);
-        assert_eq!(lanes.next_to_try(&[], now), ApiVersion::DOCUMENTED, "none was answered yet");
+        assert_eq!(tries(&mut lanes, &[], now), ApiVersion::DOCUMENTED, "none was answered yet");
         lanes.answered(3, None, at(1), at(1));
         let mut tried = Vec::new();
         for second in 2..14 {
-            tried.push(lanes.next_to_try(&[], at(second)));
+            tried.push(tries(&mut lanes, &[], at(second)));
         }
         assert_eq!(tried[0], lanes.all[3].version, "it was answered last");
         let listing: std::collections::BTreeSet<_> = ApiVersion::ALL.into_iter().take(6).collect();
         assert_eq!(tried[..6].iter().copied().collect::<std::collections::BTreeSet<_>>(), listing);
         assert_eq!(tried[..6], tried[6..], "again in the same order");
         lanes.answered(NEWEST, None, at(20), at(20));
-        assert_eq!(lanes.next_to_try(&[], at(23)), ApiVersion::NEWEST, "in the next silence");
+        assert_eq!(tries(&mut lanes, &[], at(23)), ApiVersion::NEWEST, "in the next silence");
         lanes.answered(NEWEST, None, at(30), at(30));
         let others = [ApiVersion::NEWEST, lanes.all[3].version];
-        assert_eq!(lanes.next_to_try(&others, at(33)), ApiVersion::DOCUMENTED, "others have tried these");
+        assert_eq!(tries(&mut lanes, &others, at(33)), ApiVersion::DOCUMENTED, "others have tried these");
     }
 
     /// However many watchers there are, each tries each version.
@@ -498,7 +507,7 @@ mod tests {
             let mut tried = Vec::new();
             for turn in 0..6 * number {
                 let (lanes, own) = &mut watchers[turn % number];
-                let version = lanes.next_to_try(&tried, now + Duration::from_secs(turn as u64 + 1));
+                let version = tries(lanes, &tried, now + Duration::from_secs(turn as u64 + 1));
                 tried.retain(|it| *it != version);
                 tried.push(version);
                 own.push(version);
