@@ -136,16 +136,19 @@ async fn what_is_no_document_is_shared_as_a_failure_and_replaces_no_answer() {
 }
 
 /// Holds the lock of the worker that polls, and shows that it lives. It gets no answers.
-fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
-    let lock = file(directory, "lock0");
-    fs::remove_file(lock.with_extension("json")).expect("what was answered before");
+async fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
+    let path = file(directory, "lock0");
+    let lock = File::options().write(true).open(&path).expect("the lock's file");
+    while lock.try_lock().is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    // What was answered before, if that was written yet.
+    let answers = path.with_extension("json");
+    assert!(fs::remove_file(&answers).is_ok() || !answers.exists());
     AbortOnDropHandle::new(tokio::spawn(async move {
-        let file = File::options().write(true).open(&lock).expect("the lock's file");
-        while file.try_lock().is_err() {
-            sleep(Duration::from_millis(10)).await;
-        }
+        let _lock = lock;
         for sign in 1_u64.. {
-            fs::write(lock.with_extension("sign0"), sign.to_be_bytes()).expect("a sign");
+            fs::write(path.with_extension("sign0"), sign.to_be_bytes()).expect("a sign");
             sleep(Duration::from_millis(300)).await;
         }
     }))
@@ -209,9 +212,8 @@ async fn a_worker_beside_one_that_polls_in_vain_hears_a_service_that_takes_secon
     let first = spawn();
     assert_eq!(next(&first, seconds(5)).await, Change::Answered);
     drop(first);
-    let _in_vain = poll_in_vain(directory.path());
+    let _in_vain = poll_in_vain(directory.path()).await;
     server.inject(Endpoint::ScheduledEvents, &Fault::Late(seconds(4)), 1_000);
-    sleep(Duration::from_millis(50)).await;
     let began = Instant::now();
     let watchers = [spawn(), spawn()];
     for watcher in &watchers {

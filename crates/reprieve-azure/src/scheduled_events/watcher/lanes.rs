@@ -460,7 +460,8 @@ mod tests {
                 .filter(|at| *at >= from)
                 .collect();
             times.dedup();
-            let pauses: Vec<_> = times.windows(2).map(|two| two[1].saturating_sub(two[0]).as_millis()).collect();
+            let pauses: Vec<_> =
+                times.windows(2).map(|two| two[1].saturating_sub(two[0]).as_millis()).collect();
             for (pause, at_most) in pauses.iter().zip([250, 1_500, 3_000, 3_000, 3_000]) {
                 assert!((at_most * 3 / 4..=at_most).contains(pause), "{pinned:?}: {pauses:?}");
             }
