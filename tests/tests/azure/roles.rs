@@ -141,6 +141,31 @@ async fn status_needs_to_read_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_reads_what_each_worker_reports_once() {
+    const WORKERS: usize = 3;
+    let double = double().await;
+    let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        let worker = worker(&sandbox, &[]);
+        worker.started(&sandbox).await;
+        workers.push(worker);
+    }
+    // Their own requests are others.
+    for worker in &workers {
+        worker.signal(Signal::STOP);
+    }
+    double.reset_counts();
+    let page = succeeds(&sandbox, &["status"]);
+    assert!(page.contains("WORKER"), "{page}");
+    let counts = double.counts();
+    assert_eq!(counts.requests(Operation::BlobGet), WORKERS as u64, "{counts:?}");
+    for worker in &workers {
+        worker.signal(Signal::CONT);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_needs_what_it_is_to_check() {
     let double = double().await;
     let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;

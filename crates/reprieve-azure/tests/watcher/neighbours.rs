@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -104,21 +104,103 @@ async fn eight_workers_hear_a_preempt_under_the_limit_where_an_older_version_ans
     server.stop().await;
 }
 
-/// Holds the lock of the worker that polls, and shows that it lives. It gets no answers.
-fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
-    let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let lock = names.into_iter().find(|path| path.extension() == Some("lock0".as_ref())).expect("a lock");
-    fs::remove_file(lock.with_extension("json")).expect("what was answered before");
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let file = File::options().write(true).open(&lock).expect("the lock's file");
-        while file.try_lock().is_err() {
+/// A file about the events, beside the lock of the worker that polls.
+fn file(directory: &Path, extension: &str) -> PathBuf {
+    let mut names =
+        fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let lock = names.find(|path| path.extension() == Some("lock0".as_ref())).expect("a lock");
+    lock.with_extension(extension)
+}
+
+/// An answer that another worker was given meanwhile, and that the others have yet to read, stays where it is.
+#[tokio::test]
+async fn what_is_no_document_is_shared_as_a_failure_and_replaces_no_answer() {
+    for fault in [Fault::Empty, Fault::Garbage("<html>sign in</html>".to_owned())] {
+        let server = server().await;
+        let (directory, watchers) = neighbours(&server).await;
+        server.inject(Endpoint::ScheduledEvents, &fault, 1_000);
+        while watchers.iter().any(|watcher| watcher.stats().errors == 0) {
             sleep(Duration::from_millis(10)).await;
         }
+        let text = fs::read(file(directory.path(), "json")).expect("text");
+        let shared: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("answers");
+        let (answers, failures): (Vec<_>, Vec<_>) = shared.iter().partition(|it| it["failure"].is_null());
+        let is_document = |text: &str| text.contains("DocumentIncarnation");
+        assert!(
+            !answers.is_empty() && answers.iter().all(|it| it["text"].as_str().is_some_and(is_document)),
+            "{fault:?}: {answers:?}"
+        );
+        assert!(failures.iter().any(|it| it["failure"]["kind"] == "garbage"), "{fault:?}: {failures:?}");
+        server.stop().await;
+    }
+}
+
+/// Holds the lock of the worker that polls, and shows that it lives. It gets no answers.
+async fn poll_in_vain(directory: &Path) -> AbortOnDropHandle<()> {
+    let path = file(directory, "lock0");
+    let lock = File::options().write(true).open(&path).expect("the lock's file");
+    while lock.try_lock().is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    // What was answered before, if that was written yet.
+    let answers = path.with_extension("json");
+    assert!(fs::remove_file(&answers).is_ok() || !answers.exists());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let _lock = lock;
         for sign in 1_u64.. {
-            fs::write(lock.with_extension("sign0"), sign.to_be_bytes()).expect("a sign");
+            fs::write(path.with_extension("sign0"), sign.to_be_bytes()).expect("a sign");
             sleep(Duration::from_millis(300)).await;
         }
     }))
+}
+
+/// A file that keeps whoever opens it until it is dropped, as one on a disk that hangs does.
+#[cfg(unix)]
+struct Hanging(PathBuf);
+
+#[cfg(unix)]
+impl Hanging {
+    fn put(path: PathBuf) -> Self {
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo").success(), "{}", path.display());
+        Self(path)
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let aside = self.0.with_extension("aside");
+        let opened =
+            fs::rename(&self.0, &aside).and_then(|()| File::options().read(true).write(true).open(&aside));
+        drop(opened.expect("a pipe"));
+    }
+}
+
+/// Real time: a thread is blocked.
+#[cfg(unix)]
+#[tokio::test]
+async fn workers_whose_directory_hangs_poll_for_themselves_hear_a_preempt_and_share_again_afterwards() {
+    let server = server().await;
+    let (directory, watchers) = neighbours(&server).await;
+    let hanging = Hanging::put(file(directory.path(), "claim"));
+    server.evict(ME, NOTICE).expect("a known VM");
+    let announced = Instant::now();
+    for watcher in &watchers {
+        check(&noticed(watcher, seconds(4)).await, &NoticeKind::Preempt, Phase::Scheduled);
+        assert!(announced.elapsed() <= seconds(3), "{:?}", announced.elapsed());
+    }
+    let rate = async || {
+        let before = requests(&server);
+        sleep(seconds(2)).await;
+        requests(&server) - before
+    };
+    let alone = rate().await;
+    assert!(alone >= WORKERS as u64 * 2, "each polls: {alone} requests in 2 s");
+    drop(hanging);
+    let shared = timeout(seconds(10), async { while rate().await > 6 {} }).await;
+    shared.expect("one of them polls again");
+    server.stop().await;
 }
 
 /// A single poll may take as long as one of the worker that polls.
@@ -130,9 +212,8 @@ async fn a_worker_beside_one_that_polls_in_vain_hears_a_service_that_takes_secon
     let first = spawn();
     assert_eq!(next(&first, seconds(5)).await, Change::Answered);
     drop(first);
-    let _in_vain = poll_in_vain(directory.path());
+    let _in_vain = poll_in_vain(directory.path()).await;
     server.inject(Endpoint::ScheduledEvents, &Fault::Late(seconds(4)), 1_000);
-    sleep(Duration::from_millis(50)).await;
     let began = Instant::now();
     let watchers = [spawn(), spawn()];
     for watcher in &watchers {

@@ -4,7 +4,8 @@
 //!
 //! The file is locked for as long as its process lives, so the lock proves the death. A receipt is
 //! written when a message is received and when its lease is renewed, and stays when the message is
-//! settled, because the receipt of a settled message releases nothing.
+//! settled, because the receipt of a settled message releases nothing. The files are used on threads of
+//! their own, because a disk that hangs must not stop the worker.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,6 +24,7 @@ use reprieve_core::ports::{
 };
 use reprieve_core::{Error, ErrorKind, MessageId, Result, WorkerId};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 const OPEN: &str = "open --state-dir";
@@ -49,6 +51,9 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause before a part of the queue that failed is called again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// After this time in one write, the disk hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(5);
 
 /// The file of another store's dead worker is removed after this time: no lease is longer.
 const FOREIGN_KEPT: Duration = Duration::from_hours(7 * 24);
@@ -129,9 +134,7 @@ pub(crate) fn kept(
             return Err(Error::new(ErrorKind::Invalid, OPEN, message).with_source(error));
         }
     };
-    let lines = Lines { file, held: HashMap::new(), free: Vec::new(), count: 1, failed: false };
-    let ledger = Ledger { directory: directory.to_owned(), path, header, lines: Mutex::new(lines) };
-    let ledger = Arc::new(ledger);
+    let ledger = Arc::new(Ledger::new(directory, path, header, file));
     Ok([store, drain].map(|store| {
         let (inner, ledger) = (Arc::clone(&store.queue), Arc::clone(&ledger));
         let queue = Kept { inner, ledger, released: Arc::default() };
@@ -172,15 +175,26 @@ struct Ledger {
     path: PathBuf,
     header: Header,
     lines: Mutex<Lines>,
+    /// Locked by the thread that writes.
+    file: Mutex<LinesFile>,
 }
 
 /// The receipts that are held, each with the number of its line.
 struct Lines {
-    /// `None` when the disk was full at the start.
-    file: Option<File>,
     held: HashMap<String, u64>,
+    /// The lines that are to be written.
+    due: BTreeMap<u64, Vec<u8>>,
+    /// Since when a thread writes one; `None` if there is no such thread.
+    writing: Option<Instant>,
+    /// That takes too long, and that was logged.
+    hangs: bool,
     free: Vec<u64>,
     count: u64,
+}
+
+struct LinesFile {
+    /// `None` when the disk was full at the start.
+    file: Option<File>,
     /// A write failed, and that was logged.
     failed: bool,
 }
@@ -198,8 +212,55 @@ impl Header {
 }
 
 impl Ledger {
+    fn new(directory: &Path, path: PathBuf, header: Header, file: Option<File>) -> Self {
+        let (held, due, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
+        Self {
+            directory: directory.to_owned(),
+            path,
+            header,
+            lines: Mutex::new(Lines { held, due, writing: None, hangs: false, free, count: 1 }),
+            file: Mutex::new(LinesFile { file, failed: false }),
+        }
+    }
+
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a thread write the lines that are due, unless one is at it.
+    fn write(self: &Arc<Self>) {
+        let mut lines = self.lines();
+        match lines.writing {
+            None => {
+                lines.writing = Some(Instant::now());
+                let ledger = Arc::clone(self);
+                drop(spawn_blocking(move || ledger.write_due()));
+            }
+            Some(since) if since.elapsed() >= HANGS_AFTER && !lines.hangs => {
+                lines.hangs = true;
+                tracing::warn!(
+                    directory = %self.directory.display(),
+                    "the disk of --state-dir does not answer; if this worker is killed, its messages wait for the ends of their leases"
+                );
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Writes the last receipt of each line.
+    fn write_due(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((at, line)) = self.next_due() {
+            file.write(at, &line);
+        }
+    }
+
+    /// The next line to write; the thread ends when there is none.
+    fn next_due(&self) -> Option<(u64, Vec<u8>)> {
+        let mut lines = self.lines();
+        let due = lines.due.pop_first();
+        (lines.writing, lines.hangs) = (due.is_some().then(Instant::now), false);
+        due
     }
 
     /// The files of other workers, alive or dead.
@@ -289,7 +350,10 @@ impl Ledger {
 impl Drop for Ledger {
     /// Removes the file when nothing is held. Else the next worker releases what is.
     fn drop(&mut self) {
-        if self.lines().held.is_empty() {
+        let lines = self.lines();
+        let may_remove = lines.held.is_empty() && lines.writing.is_none();
+        drop(lines);
+        if may_remove {
             // It is found and removed by the next worker otherwise.
             let _left = fs::remove_file(&self.path);
         }
@@ -297,7 +361,7 @@ impl Drop for Ledger {
 }
 
 impl Lines {
-    /// Writes the receipt into a free line.
+    /// Notes the receipt for a free line.
     fn add(&mut self, receipt: &Receipt) {
         let at = self.free.pop().unwrap_or_else(|| {
             self.count += 1;
@@ -306,7 +370,7 @@ impl Lines {
         self.write(at, receipt);
     }
 
-    /// Writes a new receipt over the old one.
+    /// Notes a new receipt for the line of the old one.
     fn replace(&mut self, old: &Receipt, new: &Receipt) {
         match self.held.remove(old.as_str()) {
             Some(at) => self.write(at, new),
@@ -321,18 +385,22 @@ impl Lines {
 
     fn write(&mut self, at: u64, receipt: &Receipt) {
         let text = escaped(receipt.as_str());
-        if let Some(file) = &mut self.file
-            && text.len() < LINE
-        {
-            let place = SeekFrom::Start(at * LINE as u64);
-            let written = file.seek(place).and_then(|_| file.write_all(&line(&text)));
-            if let Err(error) = written
-                && !std::mem::replace(&mut self.failed, true)
-            {
-                tracing::warn!(%error, "failed to write a receipt into --state-dir; if this worker is killed, its messages wait for the ends of their leases");
-            }
+        if text.len() < LINE {
+            self.due.insert(at, line(&text));
         }
         self.held.insert(receipt.as_str().to_owned(), at);
+    }
+}
+
+impl LinesFile {
+    fn write(&mut self, at: u64, line: &[u8]) {
+        let Some(file) = &mut self.file else { return };
+        let written = file.seek(SeekFrom::Start(at * LINE as u64)).and_then(|_| file.write_all(line));
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            tracing::warn!(%error, "failed to write a receipt into --state-dir; if this worker is killed, its messages wait for the ends of their leases");
+        }
     }
 }
 
@@ -374,7 +442,15 @@ impl Kept {
     /// Releases what dead workers held, and returns how many messages that were within [`START_WAITS`].
     /// A part of the store that does not answer must not keep the worker from the others.
     async fn release_of_the_dead(&self) -> u64 {
-        let parts = self.ledger.of_all_the_dead(&*self.inner);
+        let (ledger, queue) = (Arc::clone(&self.ledger), Arc::clone(&self.inner));
+        let reading = spawn_blocking(move || ledger.of_all_the_dead(&*queue));
+        let Ok(Ok(parts)) = timeout(START_WAITS, reading).await else {
+            tracing::warn!(
+                directory = %self.ledger.directory.display(),
+                "the disk of --state-dir does not answer; the messages of dead workers wait for the ends of their leases"
+            );
+            return 0;
+        };
         if parts.is_empty() {
             return 0;
         }
@@ -416,10 +492,12 @@ struct Left {
 }
 
 impl DeadWorker {
-    /// The store has answered for one receipt.
-    fn answered(&self) {
-        if self.left.fetch_sub(1, Relaxed) == 1 {
-            self.remove();
+    /// The store has answered for one receipt. The last one removes the file.
+    async fn answered(self: Arc<Self>) {
+        if self.left.fetch_sub(1, Relaxed) == 1
+            && let Err(error) = spawn_blocking(move || self.remove()).await
+        {
+            tracing::error!(%error, "failed to remove a dead worker's receipts");
         }
     }
 
@@ -466,7 +544,7 @@ async fn release_once(queue: &dyn Queue, left: Vec<Left>, released: &AtomicU64) 
                 // It was settled, or its lease has ended.
                 Err(error) => tracing::debug!(%error, "a dead worker's receipt is not valid any more"),
             }
-            left.worker.answered();
+            left.worker.answered().await;
             None
         })
         .collect();
@@ -494,23 +572,28 @@ impl Queue for Kept {
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let received = self.inner.receive(max, lease).await?;
-        let mut lines = self.ledger.lines();
-        for delivery in &received {
-            lines.add(&delivery.receipt);
+        if !received.is_empty() {
+            let mut lines = self.ledger.lines();
+            for delivery in &received {
+                lines.add(&delivery.receipt);
+            }
+            drop(lines);
+            self.ledger.write();
         }
-        drop(lines);
         Ok(received)
     }
 
     async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
         let renewed = self.inner.renew(receipt, lease).await?;
         self.ledger.lines().replace(receipt, &renewed);
+        self.ledger.write();
         Ok(renewed)
     }
 
     async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
         let replaced = self.inner.replace(receipt, body, lease).await?;
         self.ledger.lines().replace(receipt, &replaced.receipt);
+        self.ledger.write();
         Ok(replaced)
     }
 
@@ -579,6 +662,28 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_keeps_nobody_and_has_the_last_receipts_when_it_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let header = Header { boot: "boot".to_owned(), place: "place".to_owned() };
+        let (path, file) = create(directory.path(), &WorkerId::new("w"), &header).unwrap();
+        let ledger = Arc::new(Ledger::new(directory.path(), path.clone(), header, Some(file)));
+        let (first, second, other) = (Receipt::new("first"), Receipt::new("second"), Receipt::new("other"));
+        let hangs = ledger.file.lock().unwrap();
+        ledger.lines().add(&first);
+        ledger.write();
+        ledger.lines().replace(&first, &second);
+        ledger.lines().add(&other);
+        ledger.write();
+        drop(hangs);
+        while ledger.lines().writing.is_some() {
+            tokio::task::yield_now().await;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines, ["boot\tplace", "second", "other"]);
+    }
 
     #[test]
     fn a_directory_that_others_may_write_to_is_noticed() {

@@ -21,7 +21,7 @@ pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
 use self::http::{Body, HttpClient, Request};
 use self::shared::SharedDirectory;
-pub(crate) use self::shared::{LOOK_EVERY, News, SharedPolls};
+pub(crate) use self::shared::{HANGS_AFTER, LOOK_EVERY, Look, News, Note, PollResult, SharedPolls};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
@@ -49,7 +49,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(4);
 /// The operation, as in "failed to …".
 const READ_EVENTS: &str = "read the scheduled events";
 
-/// An answer to a request for events, which may be no document, or why there was none.
+/// An answer to a request for events, which is a document, or why there was none.
 pub(crate) type Answered = Result<Body, Failure>;
 
 /// A client of one metadata service. Cheap to clone. Clones share their connections and the
@@ -270,9 +270,11 @@ impl Client {
         let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
         let body = self.http.send(request, within).await?;
         let compute = Compute::read(&body.bytes);
-        compute
-            .inspect(|_| self.shared.iter().for_each(|shared| shared.keep_instance(&body.bytes)))
-            .map_err(|error| Failure::new(FailureKind::Garbage, error))
+        let compute = compute.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
+        if let Some(shared) = &self.shared {
+            shared.keep_instance(body.bytes).await;
+        }
+        Ok(compute)
     }
 
     /// Requests the api-versions of the instance document that the service supports, the oldest
@@ -295,9 +297,12 @@ impl Client {
         Ok(versions.api_versions)
     }
 
-    /// Requests the events once, in this version.
+    /// Requests the events once, in this version. An answer that is no document is a failure, also for those
+    /// that it is shared with.
     pub(crate) async fn poll(&self, version: ApiVersion, within: Duration) -> Answered {
-        self.http.send(get(READ_EVENTS, "scheduledevents", Some(version.as_str())), within).await
+        let request = get(READ_EVENTS, "scheduledevents", Some(version.as_str()));
+        let body = self.http.send(request, within).await?;
+        read_document(version, &body).map(|_| body)
     }
 
     async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
@@ -341,9 +346,12 @@ impl Client {
 /// Reads what was answered in this version to the request at `sent`.
 pub(crate) fn read_answer(version: ApiVersion, sent: Instant, answered: Answered) -> Result<Answer, Failure> {
     let body = answered?;
-    let document = Document::read_as(version, &body.bytes);
-    let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
+    let document = read_document(version, &body)?;
     Ok(Answer { sent, ahead: body.ahead, ..Answer::now(document, version) })
+}
+
+fn read_document(version: ApiVersion, body: &Body) -> Result<Document, Failure> {
+    Document::read_as(version, &body.bytes).map_err(|error| Failure::new(FailureKind::Garbage, error))
 }
 
 /// The deadline `within` from now, capped at 24 h.

@@ -99,18 +99,19 @@ impl Lanes {
     /// The version in which to try whether another watcher alone gets no answers, of those that list evictions: the
     /// one that this watcher has not tried for longest in this silence, then the one that the others have not, the
     /// last of which is at the end of `tried`; at first the one that was answered last, or the documented one.
-    pub(super) fn next_to_try(&mut self, tried: &[ApiVersion], now: Instant) -> ApiVersion {
-        let enough: Vec<_> = (0..self.all.len()).filter(|lane| self.is_enough(*lane)).collect();
-        let heard = enough.iter().filter_map(|lane| self.all[*lane].answered_at()).max();
-        let order = |lane: &usize| {
-            let lane = &self.all[*lane];
+    pub(super) fn next_to_try(&self) -> impl FnOnce(&[ApiVersion]) -> ApiVersion + Send + use<> {
+        let enough = || (0..self.all.len()).filter(|lane| self.is_enough(*lane)).map(|lane| &self.all[lane]);
+        let heard = enough().filter_map(Lane::answered_at).max();
+        let known = |lane: &Lane| {
             let own = lane.tried_at().filter(|at| heard.is_none_or(|heard| heard < *at));
-            let others = tried.iter().position(|version| *version == lane.version);
-            (own, others, Reverse(lane.answered_at()), lane.role != Role::Documented)
+            (lane.version, own, (Reverse(lane.answered_at()), lane.role != Role::Documented))
         };
-        let next = enough.into_iter().min_by_key(order).unwrap_or_default();
-        self.all[next].tries(now);
-        self.all[next].version
+        let known: Vec<_> = enough().map(known).collect();
+        move |tried| {
+            let others = |version| tried.iter().position(|it| *it == version);
+            let next = known.into_iter().min_by_key(|(version, own, last)| (*own, others(*version), *last));
+            next.map_or(ApiVersion::DOCUMENTED, |(version, ..)| version)
+        }
     }
 
     /// Notes that this process did nothing for so long, and so heard no answers.
@@ -158,7 +159,9 @@ impl Lanes {
             self.throttle.end();
         } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if self.polls_in_rounds(now) && !self.asked_all_within(THIS_SECOND, now) {
+        } else if self.polls_in_rounds(now)
+            && (self.throttle.until().is_some() || !self.asked_all_within(THIS_SECOND, now))
+        {
             // What was sent in the first second may be all that the service answers in it.
             let earliest = self.began + Duration::from_secs(1) + SECOND_ROUND_LATER.mul_f64(rand::random());
             self.throttle.throttled(now, earliest, failure.retry_after, rand::random());
@@ -308,7 +311,7 @@ impl Lanes {
         let (of_mains, of_older) = match () {
             () if new > 0 => (1, new.min(AT_ONCE_AT_THE_START)),
             () if is_silent => (1, 1),
-            () if is_second => (0, 2),
+            () if is_second && !older.is_empty() => (0, 2),
             () => (1, 0),
         };
         mains.into_iter().take(of_mains).chain(older.into_iter().take(of_older)).collect()
@@ -378,8 +381,18 @@ mod tests {
         seconds: u64,
         status: impl Fn(usize, Duration) -> Option<u16>,
     ) -> Vec<(Duration, usize)> {
+        polls_of(None, interval, seconds, status)
+    }
+
+    /// The same of a watch that may be pinned.
+    fn polls_of(
+        pinned: Option<ApiVersion>,
+        interval: Duration,
+        seconds: u64,
+        status: impl Fn(usize, Duration) -> Option<u16>,
+    ) -> Vec<(Duration, usize)> {
         let began = Instant::now();
-        let mut lanes = Lanes::new(None, began);
+        let mut lanes = Lanes::new(pinned, began);
         let (mut now, mut next, mut polled) = (began, began, Vec::new());
         while now < began + Duration::from_secs(seconds) {
             let mut due = if now >= next { lanes.tick(now) } else { lanes.wake(now) };
@@ -435,26 +448,55 @@ mod tests {
         }
     }
 
+    /// Also where one version is pinned, which has no older ones to ask in every second round.
+    #[test]
+    fn the_pauses_between_rounds_that_get_only_429_are_those_that_are_documented() {
+        for pinned in [None, Some(ApiVersion::DOCUMENTED), Some(ApiVersion::V2017_08_01)] {
+            let from = Duration::from_secs(10);
+            let status = |_, at| Some(if at < from { 200 } else { 429 });
+            let mut times: Vec<_> = polls_of(pinned, Duration::from_secs(1), 30, status)
+                .into_iter()
+                .map(|(at, _)| at)
+                .filter(|at| *at >= from)
+                .collect();
+            times.dedup();
+            let pauses: Vec<_> =
+                times.windows(2).map(|two| two[1].saturating_sub(two[0]).as_millis()).collect();
+            for (pause, at_most) in pauses.iter().zip([250, 1_500, 3_000, 3_000, 3_000]) {
+                assert!((at_most * 3 / 4..=at_most).contains(pause), "{pinned:?}: {pauses:?}");
+            }
+            assert!(pauses.len() >= 6, "{pinned:?}: {pauses:?}");
+        }
+    }
+
+    /// Tries the next version after those that others have tried.
+    fn tries(lanes: &mut Lanes, tried: &[ApiVersion], now: Instant) -> ApiVersion {
+        let version = lanes.next_to_try()(tried);
+        let lane = lanes.of(version).expect("a lane");
+        lanes.lane(lane).tries(now);
+        version
+    }
+
     #[test]
     fn versions_are_tried_in_turn_and_the_likeliest_first() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut lanes = Lanes::new(None, now);
-        assert_eq!(lanes.next_to_try(&[], now), ApiVersion::DOCUMENTED, "none was answered yet");
+        assert_eq!(tries(&mut lanes, &[], now), ApiVersion::DOCUMENTED, "none was answered yet");
         lanes.answered(3, None, at(1), at(1));
         let mut tried = Vec::new();
         for second in 2..14 {
-            tried.push(lanes.next_to_try(&[], at(second)));
+            tried.push(tries(&mut lanes, &[], at(second)));
         }
         assert_eq!(tried[0], lanes.all[3].version, "it was answered last");
         let listing: std::collections::BTreeSet<_> = ApiVersion::ALL.into_iter().take(6).collect();
         assert_eq!(tried[..6].iter().copied().collect::<std::collections::BTreeSet<_>>(), listing);
         assert_eq!(tried[..6], tried[6..], "again in the same order");
         lanes.answered(NEWEST, None, at(20), at(20));
-        assert_eq!(lanes.next_to_try(&[], at(23)), ApiVersion::NEWEST, "in the next silence");
+        assert_eq!(tries(&mut lanes, &[], at(23)), ApiVersion::NEWEST, "in the next silence");
         lanes.answered(NEWEST, None, at(30), at(30));
         let others = [ApiVersion::NEWEST, lanes.all[3].version];
-        assert_eq!(lanes.next_to_try(&others, at(33)), ApiVersion::DOCUMENTED, "others have tried these");
+        assert_eq!(tries(&mut lanes, &others, at(33)), ApiVersion::DOCUMENTED, "others have tried these");
     }
 
     /// However many watchers there are, each tries each version.
@@ -466,7 +508,7 @@ mod tests {
             let mut tried = Vec::new();
             for turn in 0..6 * number {
                 let (lanes, own) = &mut watchers[turn % number];
-                let version = lanes.next_to_try(&tried, now + Duration::from_secs(turn as u64 + 1));
+                let version = tries(lanes, &tried, now + Duration::from_secs(turn as u64 + 1));
                 tried.retain(|it| *it != version);
                 tried.push(version);
                 own.push(version);

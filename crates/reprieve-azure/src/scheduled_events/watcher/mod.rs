@@ -6,6 +6,7 @@ mod clock_difference;
 mod lane;
 mod lanes;
 mod log;
+mod neighbours;
 mod poller;
 mod publisher;
 mod rate_limit;

@@ -1,6 +1,7 @@
 //! The task of a [`Watcher`](super::Watcher): sends the polls and the other requests, and passes
 //! their answers on.
 
+use std::future::pending;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +15,13 @@ use tracing::{error, info};
 
 use super::lanes::Lanes;
 use super::log::{self, LogThrottle};
+use super::neighbours::Neighbours;
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
 use crate::scheduled_events::client::{
-    Answered, Client, Compute, Failure, FailureKind, LOOK_EVERY, News, SharedPolls, read_answer,
+    Answered, Client, Compute, Failure, FailureKind, LOOK_EVERY, Look, News, Note, PollResult, read_answer,
 };
-use crate::scheduled_events::document::Answer;
+use crate::scheduled_events::document::{Answer, ApiVersion};
 
 /// The poll interval that [Azure
 /// recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
@@ -49,8 +51,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Poller {
     client: Client,
     /// The polls that it shares with the other watchers of this VM.
-    neighbours: Option<SharedPolls>,
+    neighbours: Option<Neighbours>,
     part: Part,
+    /// When it was last time for a look.
+    looked_at: Instant,
+    /// No poll before the next look: this process was stopped, and another one may poll by now.
+    must_look: bool,
     shared: Arc<Mutex<WatchState>>,
     publisher: ChangePublisher,
     requests: JoinSet<Finished>,
@@ -89,8 +95,10 @@ impl Poller {
         let began = Instant::now();
         Self {
             lanes: Lanes::new(client.pinned(), began),
-            neighbours: client.shared_polls(),
+            neighbours: client.shared_polls().map(Neighbours::new),
             part: Part::Polls,
+            looked_at: began,
+            must_look: true,
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
@@ -109,23 +117,34 @@ impl Poller {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.look();
+        self.begin_look();
         loop {
-            let wakes_at = self.lanes.wakes_at(Instant::now()).filter(|_| self.polls());
-            // All are cancel-safe: a tick or a finished request that is not taken now is taken the
+            let may_poll = self.may_poll();
+            let wakes_at = self.lanes.wakes_at(Instant::now()).filter(|_| may_poll && self.polls());
+            // All are cancel-safe: a tick, a look or a finished request that is not taken now is taken the
             // next time.
             let finished = tokio::select! {
-                _ = tick.tick() => {
-                    self.looks_late();
+                _ = tick.tick(), if may_poll => {
+                    if self.was_stopped() {
+                        tick.reset_immediately();
+                        continue;
+                    }
                     self.tick();
                     let factor = if self.lanes.is_throttled() { CROWDED } else { ALONE };
                     tick.reset_after(POLL_EVERY.mul_f64(rand::random_range(factor)));
                     continue;
                 }
                 _ = look.tick(), if self.neighbours.is_some() => {
-                    let before = self.part;
-                    self.look();
-                    if before == Part::Reads && self.part == Part::TakesOver {
+                    self.was_stopped();
+                    self.looked_at = Instant::now();
+                    self.begin_look();
+                    if self.neighbours.as_mut().is_some_and(Neighbours::hangs) && self.takes_over() {
+                        tick.reset_at(self.next_tick());
+                    }
+                    continue;
+                }
+                look = looked(&mut self.neighbours) => {
+                    if self.looked(look) {
                         tick.reset_at(self.next_tick());
                     }
                     continue;
@@ -135,7 +154,7 @@ impl Poller {
             };
             match finished {
                 // After a stop another one may poll by now.
-                None if self.looks_late() => {}
+                None if self.was_stopped() => {}
                 None => {
                     let now = Instant::now();
                     let due = self.lanes.wake(now);
@@ -152,58 +171,80 @@ impl Poller {
         }
     }
 
-    /// Looks if that is overdue, because this process was stopped. Returns whether it was.
-    fn looks_late(&mut self) -> bool {
-        let is_late = self.neighbours.as_ref().is_some_and(|it| it.since_look() > LATE_LOOK);
-        if is_late {
-            self.look();
-        }
-        is_late
+    /// Whether it is known whether another watcher polls.
+    fn may_poll(&mut self) -> bool {
+        !self.must_look || self.neighbours.as_mut().is_none_or(Neighbours::hangs)
     }
 
-    /// Looks whether another watcher polls for this one, and what it got.
-    fn look(&mut self) {
-        let Some(neighbours) = &mut self.neighbours else { return };
-        let gap = neighbours.since_look();
-        if gap > LATE_LOOK {
-            // What it did not hear is no silence.
-            self.lanes.slept(gap);
+    /// Whether this process did nothing for a while, such as while it was stopped. Then it looks before it polls.
+    fn was_stopped(&mut self) -> bool {
+        let gap = self.looked_at.elapsed();
+        if self.neighbours.is_none() || gap <= LATE_LOOK {
+            return false;
         }
-        self.part = match (neighbours.look(), self.part) {
-            (true, Part::Reads) => Part::TakesOver,
-            (true, part) => part,
-            (false, _) => Part::Reads,
-        };
-        for News { version, sent, answered } in neighbours.news() {
+        // What it did not hear is no silence.
+        self.lanes.slept(gap);
+        (self.looked_at, self.must_look) = (Instant::now(), true);
+        self.begin_look();
+        true
+    }
+
+    /// Begins to look whether another watcher polls for this one, and what it got, unless that is under way.
+    fn begin_look(&mut self) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.begin(self.lanes.next_to_try());
+        }
+    }
+
+    /// Applies what a look has found. Returns whether this watcher is to poll from now on.
+    fn looked(&mut self, look: Look) -> bool {
+        self.must_look = false;
+        let takes_over = look.polls && self.takes_over();
+        if !look.polls {
+            self.part = Part::Reads;
+        }
+        for News { version, sent, answered } in look.news {
             let Some(lane) = self.lanes.of(version) else { continue };
             self.lanes.lane(lane).polled_by_another(sent);
             self.finished(lane, None, read_answer(version, sent, answered));
         }
-        self.try_once();
+        self.try_once(look.trial);
+        if self.neighbours.as_ref().is_some_and(Neighbours::has_notes) {
+            self.begin_look();
+        }
+        takes_over
     }
 
-    /// Sends a single poll if another watcher polls for this one and nobody has heard an answer for a while: only the
-    /// other one may get none.
-    fn try_once(&mut self) {
-        let Some(neighbours) = self.neighbours.as_mut().filter(|_| self.part == Part::Reads) else { return };
-        let (lanes, now) = (&mut self.lanes, Instant::now());
-        let version = neighbours.begins_trial(|tried| lanes.next_to_try(tried, now));
-        if let Some(lane) = version.and_then(|version| self.lanes.of(version)) {
-            self.poll(lane, now);
+    /// Polls from now on. Returns whether another watcher has polled for this one until now.
+    fn takes_over(&mut self) -> bool {
+        let is_new = self.part == Part::Reads;
+        if is_new {
+            self.part = Part::TakesOver;
         }
+        is_new
+    }
+
+    /// Sends a single poll in this version, because another watcher polls for this one and nobody has heard an answer
+    /// for a while: only the other one may get none.
+    fn try_once(&mut self, version: Option<ApiVersion>) {
+        let Some(lane) = version.and_then(|version| self.lanes.of(version)) else { return };
+        let now = Instant::now();
+        self.lanes.lane(lane).tries(now);
+        self.poll(lane, now);
     }
 
     /// Passes the result of a poll of its own on to the others, and applies it.
     fn polled(&mut self, lane: usize, number: u64, sent: Instant, answered: Answered) {
         let version = self.lanes.lane(lane).version;
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.write(version, sent, &answered);
+            neighbours.note(Note::Polled(PollResult::of(version, sent, &answered)));
         }
         let result = read_answer(version, sent, answered);
         // That a single poll failed says nothing of the other one's.
         if self.polls() || result.is_ok() {
             self.finished(lane, Some(number), result);
         }
+        self.begin_look();
     }
 
     fn polls(&self) -> bool {
@@ -278,8 +319,8 @@ impl Poller {
 
     fn answered(&mut self, lane: usize, number: Option<u64>, answer: Answer) {
         match &mut self.neighbours {
-            Some(neighbours) if self.lanes.is_enough(lane) => neighbours.heard(),
-            Some(neighbours) => neighbours.answered_otherwise(),
+            Some(neighbours) if self.lanes.is_enough(lane) => neighbours.note(Note::Heard(Instant::now())),
+            Some(neighbours) => neighbours.note(Note::HeardOtherwise(Instant::now())),
             None => {}
         }
         if !self.lanes.answered(lane, number, answer.sent, answer.at) {
@@ -294,7 +335,7 @@ impl Poller {
         let now = Instant::now();
         let is_throttled = failure.kind == FailureKind::Throttled && !self.lanes.any_is_steady(now);
         if let Some(neighbours) = self.neighbours.as_mut().filter(|_| is_throttled) {
-            neighbours.answered_otherwise();
+            neighbours.note(Note::HeardOtherwise(now));
         }
         if self.lanes.failed(lane, failure, now) {
             let mut shared = lock(&self.shared);
@@ -336,5 +377,13 @@ impl Poller {
         error!(%error, "a request to the metadata service panicked; polling continues");
         lock(&self.shared).errors += 1;
         self.name_requested = false;
+    }
+}
+
+/// Waits for the end of a look under way.
+async fn looked(neighbours: &mut Option<Neighbours>) -> Look {
+    match neighbours {
+        Some(neighbours) => neighbours.looked().await,
+        None => pending().await,
     }
 }

@@ -27,10 +27,6 @@ const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
 /// The most drains, and the most dead letters, that are shown.
 const SHOWN_MAX: usize = 5;
 
-/// The most attempts to count the queue while workers hold the same jobs. A busy queue always
-/// changes.
-const LOOKS_MAX: usize = 3;
-
 /// The most drains, of all queues of the store, that are read to find them.
 const READ_MAX: usize = 50;
 
@@ -167,7 +163,10 @@ fn show(out: &mut Out, args: &Args, status: &Status, before: &str) -> Result<()>
 impl Status {
     async fn read(client: &Client, with_moved: bool) -> Result<Self> {
         let store = client.store();
-        let (queue, mut workers) = look(store).await?;
+        // Read once, because each is a request where the store is an account. They are some seconds old in any
+        // case: the page says so where they hold other jobs than the queue counts.
+        let mut workers = store.roster.reports(REPORT_AGE_MAX).await?;
+        let queue = store.queue.depth().await?;
         // The roster is the whole store's, and a store may have several queues.
         let ours = |queue: &str| queue.is_empty() || client.shares_a_queue_with(queue);
         workers.retain(|report| ours(&report.queue));
@@ -200,29 +199,6 @@ impl Status {
     fn timelines(&self) -> Vec<Timeline> {
         let (now, silent_after) = (self.at_unix_ms, page::silent_after(self.report_every));
         timeline::timelines(&self.workers, now, |report| page::is_silent(report, now, silent_after))
-    }
-}
-
-/// The queue and its workers, of one moment as far as that can be had: between two looks at the
-/// workers in which they hold the same.
-async fn look(store: &Store) -> Result<(Depth, Vec<WorkerReport>)> {
-    let held = |workers: &[WorkerReport]| -> Vec<_> {
-        workers
-            .iter()
-            .flat_map(|report| report.in_flight.iter())
-            .map(|one| (one.job.clone(), one.delivery))
-            .collect()
-    };
-    let mut before = store.roster.reports(REPORT_AGE_MAX).await?;
-    let mut looks = 0;
-    loop {
-        let queue = store.queue.depth().await?;
-        let after = store.roster.reports(REPORT_AGE_MAX).await?;
-        looks += 1;
-        if held(&before) == held(&after) || looks == LOOKS_MAX {
-            return Ok((queue, after));
-        }
-        before = after;
     }
 }
 

@@ -20,8 +20,8 @@ use super::SharedDirectory;
 use super::ask_lock::AskLock;
 use super::trials::Trials;
 use super::written::Written;
-use crate::scheduled_events::client::Answered;
-use crate::scheduled_events::document::{ApiVersion, Document};
+use crate::scheduled_events::client::{Answered, FailureKind};
+use crate::scheduled_events::document::ApiVersion;
 
 /// How often the process that polls shows that it is not stopped.
 const SHOW_EVERY: Duration = Duration::from_millis(400);
@@ -68,6 +68,8 @@ pub(crate) struct SharedPolls {
     lock: Option<(AskLock, Instant)>,
     /// When this process last showed that it polls.
     shown: Option<Instant>,
+    /// Held while this process has just claimed the polls: it ends with the process, and the claim with it.
+    claim: Option<AskLock>,
     /// When this process failed to write, or left the polls to one that gets answers.
     failed_at: Option<Instant>,
     trials: Trials,
@@ -82,6 +84,42 @@ pub(crate) struct SharedPolls {
     unread: Vec<News>,
     /// When it was last logged that the polls can't be shared.
     logged: Option<Instant>,
+}
+
+/// What a process knows that did not look since.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// An answer was heard that would list an eviction, whoever polled.
+    Heard(Instant),
+    /// Another answer of the service was heard: a 429, or one in a version that lists no evictions.
+    HeardOtherwise(Instant),
+    /// This process's poll has ended.
+    Polled(PollResult),
+}
+
+/// The result of a poll of this process.
+#[derive(Debug)]
+pub(crate) struct PollResult {
+    version: ApiVersion,
+    sent: Instant,
+    written: Written,
+}
+
+impl PollResult {
+    pub(crate) fn of(version: ApiVersion, sent: Instant, answered: &Answered) -> Self {
+        Self { version, sent, written: Written::of(version, answered, sent.elapsed()) }
+    }
+}
+
+/// What a look has found.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// Whether this process is to poll now.
+    pub(crate) polls: bool,
+    /// The results of other processes' polls since the last look.
+    pub(crate) news: Vec<News>,
+    /// The version in which this process is to send a single poll.
+    pub(crate) trial: Option<ApiVersion>,
 }
 
 /// The result of another process's poll.
@@ -118,6 +156,7 @@ impl SharedPolls {
             began: now,
             lock: None,
             shown: None,
+            claim: None,
             failed_at: None,
             trials: Trials::new(now),
             looked: now,
@@ -128,9 +167,31 @@ impl SharedPolls {
         }
     }
 
-    /// Looks whether this process is to poll now. Call it every [`LOOK_EVERY`](super::LOOK_EVERY), also while it
-    /// polls: that shows the others that it lives.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Shares what is noted, and looks what the others do; `next` is the version to try after those that were
+    /// tried. Call it every [`LOOK_EVERY`](super::LOOK_EVERY), also while this process polls: that shows the others
+    /// that it lives. It blocks on the files.
+    pub(crate) fn work(&mut self, notes: Vec<Note>, next: impl FnOnce(&[ApiVersion]) -> ApiVersion) -> Look {
+        for note in notes {
+            match note {
+                Note::Heard(at) => self.trials.heard(at),
+                Note::HeardOtherwise(at) => self.trials.answered_otherwise(at),
+                Note::Polled(result) => self.write(result),
+            }
+        }
+        let polls = self.look();
+        let news = self.news();
+        // What an answer says of the silence is noted before the next look.
+        let is_answered = |news: &News| match &news.answered {
+            Ok(_) => true,
+            Err(failure) => failure.kind == FailureKind::Throttled,
+        };
+        let may_try = !polls && !news.iter().any(is_answered);
+        let trial = if may_try { self.begins_trial(next) } else { None };
+        Look { polls, news, trial }
+    }
+
+    /// Looks whether this process is to poll now.
+    fn look(&mut self) -> bool {
         let looked = self.try_look().or_else(|error| {
             // Somebody cleans up, or the service manager has removed it.
             if error.kind() != io::ErrorKind::NotFound {
@@ -160,6 +221,7 @@ impl SharedPolls {
             debug!("another worker gets answers from the metadata service, and this one none; it polls now");
             self.failed_at = Some(now);
         }
+        self.check_claim(now)?;
         if self.failed_at.is_none() && !self.trials.is_claimed(now) {
             self.take_lock(now)?;
         }
@@ -174,6 +236,24 @@ impl SharedPolls {
             // Until it sees another one poll.
             Some(at) => self.silence(now) >= SILENT_AFTER.min(now - at),
         })
+    }
+
+    /// Holds the lock of a claim while it counts, and ends that of another process that has died since.
+    fn check_claim(&mut self, now: Instant) -> io::Result<()> {
+        if !self.trials.has_claimed(now) {
+            self.claim = None;
+        } else if self.claim.is_none() {
+            self.claim = self.try_claim()?;
+        }
+        if self.trials.is_claimed(now) && self.try_claim()?.is_some() {
+            debug!("the worker has ended that claimed the polls of the metadata service");
+            self.trials.claimant_died();
+        }
+        Ok(())
+    }
+
+    fn try_claim(&self) -> io::Result<Option<AskLock>> {
+        AskLock::try_take(0, self.file("claimed"))
     }
 
     /// Takes the lock of the process that always polls if it is free, and a further one if those that poll
@@ -226,13 +306,8 @@ impl SharedPolls {
         fs::write(self.file(&format!("sign{}", lock.rank)), id.to_be_bytes())
     }
 
-    /// Returns the time since this process last looked.
-    pub(crate) fn since_look(&self) -> Duration {
-        self.looked.elapsed()
-    }
-
     /// Returns the results of other processes' polls since the last call.
-    pub(crate) fn news(&mut self) -> Vec<News> {
+    fn news(&mut self) -> Vec<News> {
         let mut news = std::mem::take(&mut self.unread);
         news.extend(self.read_news());
         news
@@ -265,17 +340,18 @@ impl SharedPolls {
     }
 
     /// Writes what this process got for the others: all that it gets if it polls for them, and else what would be
-    /// the truth for them, too, which is a readable answer. With that it claims the polls if nobody else hears one.
-    pub(crate) fn write(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) {
+    /// the truth for them, too, which is an answer. With that it claims the polls if nobody else hears one.
+    fn write(&mut self, result: PollResult) {
+        let (sent, is_answer) = (result.sent, result.written.is_answer());
         if self.lock.is_some() {
-            match self.store(version, sent, answered) {
+            match self.store(result) {
                 Ok(()) => {}
                 // The directory was removed. The next look makes a new one.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock = None,
                 Err(error) => self.can_not_share(&error),
             }
-        } else if answered.as_ref().is_ok_and(|body| Document::read_as(version, &body.bytes).is_ok()) {
-            let claimed = self.store(version, sent, answered).and_then(|()| self.claim(sent));
+        } else if is_answer {
+            let claimed = self.store(result).and_then(|()| self.claim(sent));
             if let Err(error) = claimed {
                 debug!(%error, "failed to share an answer with the other workers");
             }
@@ -284,10 +360,10 @@ impl SharedPolls {
 
     /// Merges the result into what all have got, unless another process got a later one. Should another one write in
     /// the same moment, a result may be lost; the next one follows in a second.
-    fn store(&mut self, version: ApiVersion, sent: Instant, answered: &Answered) -> io::Result<()> {
+    fn store(&mut self, result: PollResult) -> io::Result<()> {
         let unread = self.read_news();
         self.unread.extend(unread);
-        let written = Written::of(version, answered, sent.elapsed());
+        let PollResult { version, sent, written } = result;
         let key = (version, written.is_answer());
         if self.last.get(&key).is_some_and(|last| last.sent > sent) {
             return Ok(());
@@ -303,27 +379,15 @@ impl SharedPolls {
     fn claim(&mut self, sent: Instant) -> io::Result<()> {
         let Some(claim) = self.trials.claims(sent, Instant::now()) else { return Ok(()) };
         debug!("the metadata service answers this worker, and not the one that polls; it claims the polls");
+        self.claim = self.try_claim()?;
         fs::write(self.file("claim"), claim.to_be_bytes())?;
         self.failed_at = None;
         Ok(())
     }
 
-    /// Notes that an answer could be read that would list an eviction, whoever polled.
-    pub(crate) fn heard(&mut self) {
-        self.trials.heard(Instant::now());
-    }
-
-    /// Notes another answer of the service: a 429, or one in a version that lists no evictions.
-    pub(crate) fn answered_otherwise(&mut self) {
-        self.trials.answered_otherwise(Instant::now());
-    }
-
     /// Returns the version in which this process, which does not poll, is to send a single poll now, because nobody
     /// has heard an answer for a while: the `next` one after those that were tried, the last one at the end.
-    pub(crate) fn begins_trial(
-        &mut self,
-        next: impl FnOnce(&[ApiVersion]) -> ApiVersion,
-    ) -> Option<ApiVersion> {
+    fn begins_trial(&mut self, next: impl FnOnce(&[ApiVersion]) -> ApiVersion) -> Option<ApiVersion> {
         let now = Instant::now();
         if !self.trials.is_silent(now) {
             return None;

@@ -18,7 +18,8 @@ pub(super) const TRY_AFTER: Duration = Duration::from_secs(2);
 
 /// How long after one of them the next one is sent, whether or not the first has ended: the service allows five
 /// requests a second, and the process that polls sends three while it gets no answer.
-const TRY_EVERY: Duration = Duration::from_secs(1);
+/// With what looks and turns add, that is one a second.
+const TRY_EVERY: Duration = Duration::from_millis(900);
 
 /// The same while the service answers, but not with evictions: after a 429 it wants fewer requests, and the process
 /// that polls sends four while only versions answer that list none. A Preempt leaves 30 s.
@@ -30,8 +31,7 @@ const OTHERWISE_FOR: Duration = Duration::from_secs(10);
 
 /// How much later a process tries that has tried in this silence, because others may not have; and again for each
 /// other one that has not tried for longer, because it may be gone.
-const LATER: Duration = Duration::from_millis(200);
-const LATER_FOR_EACH: Duration = LOOK_EVERY;
+const LATER: Duration = LOOK_EVERY;
 
 /// How long the others leave the polls to the process that has claimed them: it takes a lock that they give up for
 /// its own before they find that those that poll are silent.
@@ -91,9 +91,8 @@ impl Trials {
         let silence = now - self.answered_at;
         let mut last = last.filter(|last| last.age().is_some_and(|age| age < silence)).unwrap_or_default();
         let earlier = last.processes.iter().position(|id| *id == self.id);
-        let later = earlier.map_or(Duration::ZERO, |earlier| {
-            LATER + LATER_FOR_EACH * u32::try_from(earlier).unwrap_or(u32::MAX)
-        });
+        let later =
+            earlier.map_or(Duration::ZERO, |earlier| LATER * u32::try_from(earlier + 1).unwrap_or(u32::MAX));
         // Where nothing can be written, this process's own trial may be another one.
         let ago = last.age().into_iter().chain(self.tried_at.map(|at| now - at)).min();
         if ago.is_some_and(|ago| ago < self.pace(now).1 + later) {
@@ -141,6 +140,11 @@ impl Trials {
     /// Whether another process has just claimed the polls.
     pub(super) fn is_claimed(&self, now: Instant) -> bool {
         self.claimed_at.is_some_and(|(at, is_own)| !is_own && now - at < CLAIMED_FOR)
+    }
+
+    /// Notes that the process has died that has just claimed the polls.
+    pub(super) fn claimant_died(&mut self) {
+        self.claimed_at = None;
     }
 
     /// Whether this process has just claimed the polls.

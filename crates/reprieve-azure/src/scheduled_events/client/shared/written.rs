@@ -15,7 +15,7 @@ use crate::scheduled_events::document::ApiVersion;
 
 /// An answer in one api-version, or why there was none.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// Unique, and not zero.
     pub(super) id: u64,
     version: String,
