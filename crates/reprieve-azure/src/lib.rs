@@ -1,5 +1,5 @@
 //! Azure backends for Reprieve: [Scheduled Events](scheduled_events) of the instance metadata
-//! service, and a [store](storage) on Storage Queues and Blob Storage.
+//! service, a [store](storage) on Storage Queues and Blob Storage, and the [prices] of VM sizes.
 //!
 //! # Example: the events that the platform has announced for this VM
 //!
@@ -22,6 +22,7 @@
 
 mod cause;
 pub mod identity;
+pub mod prices;
 pub mod scheduled_events;
 pub mod storage;
 #[cfg(test)]
