@@ -39,6 +39,7 @@ pub mod control;
 mod control_call;
 #[cfg(feature = "fleet")]
 pub mod fleet;
+pub mod management;
 pub mod metadata;
 pub mod prices;
 #[cfg(feature = "fleet")]

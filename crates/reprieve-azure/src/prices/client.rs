@@ -7,9 +7,18 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::http::{HttpClient, OPERATION};
 use super::query::API_VERSION;
 use super::{Meter, Query};
+use crate::web::{Service, Web};
+
+/// The address of the Retail Prices API. It is public and asks for no identity.
+/// <https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices>
+pub const PRICES_URL: &str = "https://prices.azure.com";
+
+const SERVICE: Service = Service { operation: OPERATION, url: PRICES_URL };
+
+/// The operation, as in "failed to …".
+const OPERATION: &str = "read the retail prices";
 
 /// How many pages are read for one query. A size has a few dozen meters, less than one page.
 const PAGES_MAX: usize = 100;
@@ -24,7 +33,7 @@ const AT_ONCE: usize = 4;
 /// a minute, or after 1, 2, 4 and 8 s; one of a service that can't be reached twice.
 #[derive(Debug, Clone)]
 pub struct Client {
-    http: HttpClient,
+    web: Web,
 }
 
 /// A page, without what describes the request.
@@ -42,13 +51,13 @@ impl Client {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when `base` is not an `https://` address, or one of this machine.
     pub fn new(base: &str) -> Result<Self> {
-        HttpClient::new(base).map(|http| Self { http })
+        Web::new(base, &SERVICE).map(|web| Self { web })
     }
 
     /// The service's address.
     #[must_use]
     pub fn base(&self) -> &str {
-        self.http.base()
+        self.web.base()
     }
 
     /// Requests the meters of the size. If there are none, it looks for the size in another spelling, and
@@ -61,12 +70,12 @@ impl Client {
     /// [`TooLarge`](ErrorKind::TooLarge) when there is too much of it.
     pub async fn meters(&self, query: &Query) -> Result<Vec<Meter>> {
         for version in [Some(API_VERSION), None] {
-            let meters = self.pages(self.http.first(&query.of_size(version))).await?;
+            let meters = self.pages(self.url(&query.of_size(version))).await?;
             if !meters.is_empty() {
                 return Ok(meters);
             }
         }
-        let page = self.page(&self.http.first(&query.of_region())).await?;
+        let page = self.page(&self.url(&query.of_region())).await?;
         Ok(page.items)
     }
 
@@ -90,6 +99,10 @@ impl Client {
         stream::iter(queries).map(ask).buffered(AT_ONCE).collect().await
     }
 
+    fn url(&self, parameters: &str) -> Url {
+        self.web.url("/api/retail/prices", parameters)
+    }
+
     async fn pages(&self, first: Url) -> Result<Vec<Meter>> {
         let mut read: Vec<Url> = Vec::new();
         let mut meters = Vec::new();
@@ -99,7 +112,7 @@ impl Client {
             read.push(url);
             meters.extend(page.items);
             let link = page.next_page_link.filter(|link| !link.is_empty());
-            next = link.map(|link| self.http.follow(&link)).transpose()?;
+            next = link.map(|link| self.web.follow(&link)).transpose()?;
             if next.as_ref().is_some_and(|next| read.contains(next)) {
                 return Err(corrupt("the link to the next page leads back to an earlier one"));
             }
@@ -112,7 +125,7 @@ impl Client {
     }
 
     async fn page(&self, url: &Url) -> Result<Page> {
-        let body = self.http.page(url).await?;
+        let body = self.web.read(url, None).await?;
         serde_json::from_slice(&body).map_err(|error| {
             corrupt(format!("the answer of {} is no page of prices: {error}", self.base())).with_source(error)
         })

@@ -26,14 +26,12 @@
 
 mod client;
 mod decimal;
-mod http;
 mod meter;
 mod query;
 mod select;
 
-pub use client::Client;
+pub use client::{Client, PRICES_URL};
 pub use decimal::{parse_price, price_text};
-pub use http::PRICES_URL;
 pub use meter::Meter;
 pub use query::Query;
 pub use select::{NoPrice, Os, PricePair, select};

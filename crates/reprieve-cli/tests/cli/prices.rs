@@ -1,5 +1,6 @@
 //! `reprieve prices`, on a mock of the Retail Prices API.
 
+use reprieve_sim::management::{self, ManagementServer};
 use reprieve_sim::prices::{Config, Fault, PricesServer};
 use reprieve_testkit::{Lines, Process};
 use serde_json::Value;
@@ -129,6 +130,35 @@ async fn wrong_usage_is_one_sentence() {
     check(&plain, 2, &[], &["plain http"]);
     let missing = place.run(&["prices"]);
     check(&missing, 2, &[], &["--size <SIZES>", "--region <REGIONS>"]);
+}
+
+#[tokio::test]
+async fn a_subscription_adds_what_azure_knows_and_a_missing_role_is_said() {
+    const ID: &str = "00000000-0000-0000-0000-000000000001";
+
+    let (place, mock) = mock().await;
+    let ask = async |config: management::Config, more: &[&str]| {
+        let azure = ManagementServer::start(config).await.expect("a mock");
+        let args =
+            ["--size", "Standard_D4s_v5,Standard_D2s_v5", "--region", "westeurope", "--subscription", ID];
+        let at = azure.url();
+        prices(&place, &mock.url(), &[&args, &["--management-url", &at][..], more].concat()).await
+    };
+    let all = ask(management::Config::default(), &[]).await;
+    insta::assert_snapshot!("subscription", format!("{}{}", all.out, all.err));
+    let json = ask(management::Config::default(), &["--json"]).await;
+    let figures: Value = serde_json::from_str(&json.out).unwrap();
+    let (known, unknown) = (&figures["prices"][0]["azure"], &figures["prices"][1]["azure"]);
+    assert_eq!(known["eviction_rate"], serde_json::json!({ "low_percent": 0, "high_percent": 5 }));
+    assert_eq!((&known["placement_score"], &known["quota_available"]), (&"high".into(), &true.into()));
+    assert_eq!(known["past_prices_usd"].as_array().map(Vec::len), Some(2));
+    assert_eq!(unknown["eviction_rate"], Value::Null, "an empty text is unknown, not 0");
+
+    let denied =
+        management::Config { reader: false, recommendations: false, ..management::Config::default() };
+    let denied = ask(denied, &[]).await;
+    check(&denied, 0, &["0.0460", "unknown"], &["eviction rates are unknown", "\"Reader\""]);
+    check(&denied, 0, &["0.0230"], &["placement scores are unknown", "\"Compute Recommendations Role\""]);
 }
 
 /// Compares once with this max price.

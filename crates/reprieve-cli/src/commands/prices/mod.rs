@@ -2,7 +2,9 @@
 
 mod book;
 mod cache;
+mod number;
 mod page;
+mod spot;
 mod verdict;
 mod watch;
 
@@ -17,6 +19,7 @@ use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 use self::book::{Book, Found};
 use self::cache::Cache;
 use self::page::{Answer, Quote};
+use self::spot::SpotArgs;
 use crate::format::plain;
 use crate::out::{answer, print_stderr};
 
@@ -86,6 +89,9 @@ struct TableArgs {
     json: bool,
 
     #[command(flatten)]
+    spot: SpotArgs,
+
+    #[command(flatten)]
     service: ServiceArgs,
 }
 
@@ -129,13 +135,18 @@ impl Args {
 async fn show(args: &TableArgs) -> Result<ExitCode> {
     let queries = queries(args)?;
     let book = args.service.open()?;
+    let os = os(args.windows);
+    let known = args.spot.ask(&queries, os).await?;
     let findings =
         if args.offline { book.offline(&queries) } else { book.find(&queries, args.max_age).await };
-    for note in &findings.notes {
+    for note in findings.notes.iter().chain(known.iter().flat_map(|known| &known.notes)) {
         print_stderr(&plain(note));
     }
-    let os = os(args.windows);
-    let quotes = queries.iter().zip(findings.found).map(|(query, found)| quote(query, found, os)).collect();
+    let quote = |(query, found)| {
+        let facts = known.as_ref().map(|known| known.of(query));
+        quote(query, found, os).knowing(facts)
+    };
+    let quotes = queries.iter().zip(findings.found).map(quote).collect();
     let shown = Answer::new(clock::unix_millis(), quotes);
     answer(args.json, &shown, || page::page(&shown))?;
     for problem in shown.problems() {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use reprieve_azure::prices::{Os, PricePair, Query, price_text};
 use reprieve_plan::Price;
-use serde::{Serialize, Serializer, ser};
-use serde_json::value::RawValue;
+use serde::Serialize;
 
 use super::book::Source;
-use crate::format::{duration, table};
+use super::number::number;
+use super::spot::Facts;
+use crate::format::{duration, plain, table};
 
 /// Every size in every region, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -36,6 +37,9 @@ pub(super) struct Quote {
     /// When the service was asked.
     asked_unix_ms: Option<i64>,
     from: Option<Source>,
+    /// What else Azure knows; left out without a subscription.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    azure: Option<Facts>,
     /// Why a price is missing.
     problem: Option<String>,
     /// The exit code for the problem; 0 without one.
@@ -71,6 +75,7 @@ impl Quote {
             discount_permille: None,
             asked_unix_ms: None,
             from: None,
+            azure: None,
             problem: None,
             code: 0,
         }
@@ -86,6 +91,10 @@ impl Quote {
         Self { size: pair.size.clone(), regular, spot, discount_permille, ..self }
     }
 
+    pub(super) fn knowing(self, azure: Option<Facts>) -> Self {
+        Self { azure, ..self }
+    }
+
     pub(super) fn regular_only(self, size: String, regular: Price) -> Self {
         Self { size, regular: Some(regular), ..self }
     }
@@ -95,21 +104,45 @@ impl Quote {
     }
 }
 
-/// The exact digits, as a number.
-#[expect(clippy::ref_option, reason = "serde passes the field by reference")]
-pub(super) fn number<S: Serializer>(price: &Option<Price>, serializer: S) -> Result<S::Ok, S::Error> {
-    let text = price.map_or_else(|| "null".to_owned(), price_text);
-    RawValue::from_string(text).map_err(ser::Error::custom)?.serialize(serializer)
-}
-
 /// The quotes with a price as a table; nothing without any.
 pub(super) fn page(answer: &Answer) -> String {
     let priced: Vec<_> = answer.prices.iter().filter(|quote| quote.regular.is_some()).collect();
     if priced.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = priced.into_iter().map(|quote| row(quote, answer.at_unix_ms)).collect();
-    table(["SIZE", "REGION", "OS", "CURRENCY", "REGULAR/H", "SPOT/H", "DISCOUNT", "AGE"], &rows)
+    let row = |quote| row(quote, answer.at_unix_ms);
+    if priced.iter().all(|quote| quote.azure.is_none()) {
+        let rows: Vec<_> = priced.into_iter().map(row).collect();
+        return table(["SIZE", "REGION", "OS", "CURRENCY", "REGULAR/H", "SPOT/H", "DISCOUNT", "AGE"], &rows);
+    }
+    let rows: Vec<_> = priced
+        .into_iter()
+        .map(|quote| {
+            let [size, region, os, currency, regular, spot, discount, age] = row(quote);
+            let [evicted, score] = facts(quote.azure.as_ref());
+            [size, region, os, currency, regular, spot, discount, evicted, score, age]
+        })
+        .collect();
+    let headings = [
+        "SIZE",
+        "REGION",
+        "OS",
+        "CURRENCY",
+        "REGULAR/H",
+        "SPOT/H",
+        "DISCOUNT",
+        "EVICTED/H",
+        "PLACEMENT",
+        "AGE",
+    ];
+    table(headings, &rows)
+}
+
+/// The eviction rate and the placement score, each of which may be unknown.
+fn facts(facts: Option<&Facts>) -> [String; 2] {
+    let rate = facts.and_then(|it| it.eviction_rate).map(|rate| format!("{rate} %"));
+    let score = facts.and_then(|it| it.placement_score.as_deref()).map(plain);
+    [rate, score].map(|known| known.unwrap_or_else(|| "unknown".to_owned()))
 }
 
 fn row(quote: &Quote, now: i64) -> [String; 8] {

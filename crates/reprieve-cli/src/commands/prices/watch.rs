@@ -13,7 +13,8 @@ use tokio::time::sleep;
 
 use super::ServiceArgs;
 use super::book::Book;
-use super::page::{number, percent};
+use super::number::number;
+use super::page::percent;
 use super::verdict::{COMMANDS, Verdict, advice, left_permille, margin, max_price};
 use crate::format::{duration, plain};
 use crate::out::{Out, print_stderr};

@@ -1,4 +1,4 @@
-//! Requests one page of the Retail Prices API, again where that may help.
+//! Requests to a public service of Azure over HTTPS, again where that may help.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -14,25 +14,27 @@ use tracing::{debug, trace};
 use crate::cause::root_cause;
 use crate::scheduled_events::NotBefore;
 
-/// The address of the Retail Prices API. It is public and asks for no identity.
-/// <https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices>
-pub const PRICES_URL: &str = "https://prices.azure.com";
-
-/// The operation, as in "failed to …".
-pub(super) const OPERATION: &str = "read the retail prices";
+/// A service, for messages.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// The operation, as in "failed to …".
+    pub(crate) operation: &'static str,
+    /// Its address.
+    pub(crate) url: &'static str,
+}
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time limit of one page. A page of 1,000 items is about a megabyte.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit of one answer. A page of 1,000 prices is about a megabyte.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest page that is read: ten times a page of 1,000 items.
-const PAGE_BYTES_MAX: usize = 10 << 20;
+/// The largest answer that is read: ten times a page of 1,000 prices.
+const ANSWER_BYTES_MAX: usize = 10 << 20;
 
-/// How often a page is requested. The service refuses with 429 and 503 when it is busy.
+/// How often the same is requested. The service refuses with 429 and 503 when it is busy.
 const TRIES: u32 = 5;
 
-/// How often a page is requested of a service that can't be reached: more would not help a machine
+/// How often it is requested of a service that can't be reached: more would not help a machine
 /// without a network.
 const TRIES_UNREACHABLE: u32 = 2;
 
@@ -47,9 +49,18 @@ const EXCERPT_CHARS_MAX: usize = 200;
 
 /// A connection to one service.
 #[derive(Debug, Clone)]
-pub(super) struct HttpClient {
+pub(crate) struct Web {
     http: reqwest::Client,
     base: Url,
+    service: &'static Service,
+}
+
+/// The body of a request that reads by `POST`, and the token for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Post<'a> {
+    pub(crate) body: &'a serde_json::Value,
+    /// `None` for a service on this machine, which asks for none.
+    pub(crate) token: Option<&'a str>,
 }
 
 /// A request that failed.
@@ -60,9 +71,9 @@ struct Failure {
     retry_after: Option<Duration>,
 }
 
-impl HttpClient {
-    pub(super) fn new(base: &str) -> Result<Self> {
-        let base = parse_base(base)?;
+impl Web {
+    pub(crate) fn new(base: &str, service: &'static Service) -> Result<Self> {
+        let base = parse_base(base, service.url)?;
         let mut http = reqwest::Client::builder()
             // A redirect could lead to another host, and its prices would be believed.
             .redirect(redirect::Policy::none())
@@ -72,28 +83,32 @@ impl HttpClient {
             http = http.no_proxy().tls_certs_only([]);
         }
         let http = http.build().map_err(|error| {
-            Error::new(ErrorKind::Internal, "set up the client of retail prices", root_cause(&error))
-                .with_source(error)
+            Error::new(ErrorKind::Internal, service.operation, root_cause(&error)).with_source(error)
         })?;
-        Ok(Self { http, base })
+        Ok(Self { http, base, service })
     }
 
     /// The service's address, for messages.
-    pub(super) fn base(&self) -> &str {
+    pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The address of the first page for these parameters.
-    pub(super) fn first(&self, parameters: &str) -> Url {
+    /// Whether the service is on this machine, so that it is a mock.
+    pub(crate) fn is_local(&self) -> bool {
+        is_loopback(&self.base)
+    }
+
+    /// The address of `path` with this query.
+    pub(crate) fn url(&self, path: &str, query: &str) -> Url {
         let mut url = self.base.clone();
-        url.set_path(&format!("{}/api/retail/prices", url.path().trim_end_matches('/')));
-        url.set_query(Some(parameters));
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        url.set_query(Some(query));
         url
     }
 
     /// Checks the link to a further page. It leads to the same service; `:443` is the default port of
     /// https, and the service writes it.
-    pub(super) fn follow(&self, link: &str) -> Result<Url> {
+    pub(crate) fn follow(&self, link: &str) -> Result<Url> {
         let next = Url::parse(link).ok().filter(|url| {
             url.origin() == self.base.origin() && url.username().is_empty() && url.password().is_none()
         });
@@ -103,19 +118,19 @@ impl HttpClient {
                 "the link to the next page leads away from {}, to {link:?}; it is not followed",
                 self.base()
             );
-            Error::new(ErrorKind::Corrupt, OPERATION, message)
+            Error::new(ErrorKind::Corrupt, self.service.operation, message)
         })
     }
 
-    /// Requests a page, and returns its body.
+    /// Requests the page at `url`, or what the body asks for there, and returns the answer's body.
     ///
     /// # Cancel safety
     /// Requests only read, so it may be dropped at any time.
-    pub(super) async fn page(&self, url: &Url) -> Result<Vec<u8>> {
+    pub(crate) async fn read(&self, url: &Url, post: Option<Post<'_>>) -> Result<Vec<u8>> {
         let mut backoff = BACKOFF;
         let mut tries = 1;
         loop {
-            let Failure { error, tries_max, retry_after } = match self.request(url).await {
+            let Failure { error, tries_max, retry_after } = match self.request(url, post).await {
                 Ok(body) => return Ok(body),
                 Err(failure) => failure,
             };
@@ -123,16 +138,23 @@ impl HttpClient {
             if tries >= tries_max || pause > RETRY_AFTER_MAX {
                 return Err(error);
             }
-            debug!(%error, ?pause, "failed to read retail prices; trying again");
+            debug!(%error, ?pause, "a request failed; trying again");
             sleep(pause).await;
             backoff *= 2;
             tries += 1;
         }
     }
 
-    async fn request(&self, url: &Url) -> Result<Vec<u8>, Failure> {
-        trace!(%url, "retail prices request");
-        let sent = self.http.get(url.clone()).timeout(PAGE_TIMEOUT).send().await;
+    async fn request(&self, url: &Url, post: Option<Post<'_>>) -> Result<Vec<u8>, Failure> {
+        trace!(%url, "request");
+        let request = match post {
+            None => self.http.get(url.clone()),
+            Some(Post { body, token: None }) => self.http.post(url.clone()).json(body),
+            Some(Post { body, token: Some(token) }) => {
+                self.http.post(url.clone()).json(body).bearer_auth(token)
+            }
+        };
+        let sent = request.timeout(ANSWER_TIMEOUT).send().await;
         let mut answer = sent.map_err(|error| self.no_answer(error))?;
         let retry_after = retry_after(answer.headers(), wall_now());
         let body = self.body_of(&mut answer).await?;
@@ -143,9 +165,13 @@ impl HttpClient {
     async fn body_of(&self, answer: &mut Response) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(|error| self.no_answer(error))? {
-            if body.len() + piece.len() > PAGE_BYTES_MAX {
-                let message = format!("an answer of {} is longer than {PAGE_BYTES_MAX} bytes", self.base());
-                return Err(Failure::lasting(Error::new(ErrorKind::TooLarge, OPERATION, message)));
+            if body.len() + piece.len() > ANSWER_BYTES_MAX {
+                let message = format!("an answer of {} is longer than {ANSWER_BYTES_MAX} bytes", self.base());
+                return Err(Failure::lasting(Error::new(
+                    ErrorKind::TooLarge,
+                    self.service.operation,
+                    message,
+                )));
             }
             body.extend_from_slice(&piece);
         }
@@ -154,7 +180,7 @@ impl HttpClient {
 
     fn no_answer(&self, error: reqwest::Error) -> Failure {
         let (kind, tries_max, message) = if error.is_timeout() {
-            let message = format!("{} did not answer within {PAGE_TIMEOUT:?}", self.base());
+            let message = format!("{} did not answer within {ANSWER_TIMEOUT:?}", self.base());
             (ErrorKind::TimedOut, TRIES_UNREACHABLE, message)
         } else if error.is_connect() {
             let message = format!("{} can't be reached: {}", self.base(), root_cause(&error));
@@ -163,7 +189,7 @@ impl HttpClient {
             let message = format!("the connection to {} broke off: {}", self.base(), root_cause(&error));
             (ErrorKind::Unavailable, TRIES, message)
         };
-        let error = Error::new(kind, OPERATION, message).with_source(error);
+        let error = Error::new(kind, self.service.operation, message).with_source(error);
         Failure { error, tries_max, retry_after: None }
     }
 
@@ -177,10 +203,14 @@ impl HttpClient {
         };
         let message = format!("{} answered {status}{text}{hint}", self.base());
         if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            let error = Error::new(ErrorKind::Unavailable, OPERATION, message);
+            let error = Error::new(ErrorKind::Unavailable, self.service.operation, message);
             return Failure { error, tries_max: TRIES, retry_after };
         }
-        Failure::lasting(Error::new(ErrorKind::Invalid, OPERATION, message))
+        let kind = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
+            _ => ErrorKind::Invalid,
+        };
+        Failure::lasting(Error::new(kind, self.service.operation, message))
     }
 }
 
@@ -207,10 +237,10 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn parse_base(base: &str) -> Result<Url> {
+fn parse_base(base: &str, usual: &str) -> Result<Url> {
     let refuse = |why: &str| {
-        let message = format!("{why}; give an address such as {PRICES_URL}");
-        Err(Error::new(ErrorKind::Invalid, "use the URL of prices", message))
+        let message = format!("{why}; give an address such as {usual}");
+        Err(Error::new(ErrorKind::Invalid, "use the service's URL", message))
     };
     // An address with credentials is not repeated.
     let Ok(url) = Url::parse(base.trim()) else { return refuse("it is not a complete URL") };
@@ -220,7 +250,7 @@ fn parse_base(base: &str) -> Result<Url> {
     match url.scheme() {
         "https" => {}
         "http" if is_loopback(&url) => {}
-        "http" => return refuse("it is plain http, in which anyone on the way could change prices"),
+        "http" => return refuse("it is plain http, in which anyone on the way could change answers"),
         _ => return refuse("its scheme is not https"),
     }
     if url.query().is_some() || url.fragment().is_some() {
@@ -235,8 +265,10 @@ mod tests {
 
     use super::*;
 
-    fn azure() -> HttpClient {
-        HttpClient::new(PRICES_URL).expect("a client")
+    const PRICES: Service = Service { operation: "read prices", url: "https://prices.azure.com" };
+
+    fn azure() -> Web {
+        Web::new(PRICES.url, &PRICES).expect("a client")
     }
 
     #[test]
@@ -268,7 +300,7 @@ mod tests {
         for base in
             ["https://prices.azure.com", "http://127.0.0.1:8171", "http://localhost:1/x", "http://[::1]:1"]
         {
-            assert!(HttpClient::new(base).is_ok(), "{base}");
+            assert!(Web::new(base, &PRICES).is_ok(), "{base}");
         }
         for (base, why) in [
             ("prices.azure.com", "not a complete URL"),
@@ -278,7 +310,7 @@ mod tests {
             ("https://u:hunter2@prices.azure.com", "password"),
             ("https://prices.azure.com?a=b", "query"),
         ] {
-            let error = HttpClient::new(base).expect_err(base);
+            let error = Web::new(base, &PRICES).expect_err(base);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().contains(why) && !error.message().contains("hunter2"), "{error}");
         }
@@ -286,7 +318,7 @@ mod tests {
 
     #[test]
     fn spaces_and_quotes_of_a_filter_are_escaped() {
-        let url = azure().first("currencyCode='EUR'&$filter=a eq 'b c'");
+        let url = azure().url("/api/retail/prices", "currencyCode='EUR'&$filter=a eq 'b c'");
         let expected =
             "https://prices.azure.com/api/retail/prices?currencyCode=%27EUR%27&$filter=a%20eq%20%27b%20c%27";
         assert_eq!(url.as_str(), expected);
