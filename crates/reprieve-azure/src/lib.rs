@@ -1,5 +1,6 @@
 //! Azure backends for Reprieve: [Scheduled Events](scheduled_events) of the instance metadata
-//! service, and a [store](storage) on Storage Queues and Blob Storage.
+//! service, a [store](storage) on Storage Queues and Blob Storage, the [prices] of VM sizes, and
+//! what Azure knows about their evictions ([spot]).
 //!
 //! # Example: the events that the platform has announced for this VM
 //!
@@ -22,7 +23,10 @@
 
 mod cause;
 pub mod identity;
+pub mod prices;
 pub mod scheduled_events;
+pub mod spot;
 pub mod storage;
 #[cfg(test)]
 mod test_server;
+mod web;

@@ -1,4 +1,5 @@
-//! A local mock of Azure: its metadata service, and in [`storage`] its queues and blobs.
+//! A local mock of Azure: its metadata service, in [`storage`] its queues and blobs, and in [`prices`] its
+//! price list.
 //!
 //! [`MetadataServer`] answers like the real service, and evicts VMs on demand.
 //!
@@ -38,7 +39,9 @@ pub mod control;
 mod control_call;
 #[cfg(feature = "fleet")]
 pub mod fleet;
+pub mod management;
 pub mod metadata;
+pub mod prices;
 #[cfg(feature = "fleet")]
 pub mod replay;
 pub mod storage;

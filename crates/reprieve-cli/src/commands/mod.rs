@@ -10,6 +10,7 @@ mod doctor;
 mod enqueue;
 mod events;
 mod metadata;
+mod prices;
 mod redis;
 mod redrive;
 mod report;
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Cancel(cancel::Args),
     Redrive(redrive::Args),
     Report(report::Args),
+    Prices(Box<prices::Args>),
     #[command(subcommand)]
     Blobs(blobs::Command),
     Clean(clean::Args),
@@ -63,6 +65,7 @@ impl Command {
             Self::Cancel(args) => args.run(),
             Self::Redrive(args) => args.run(),
             Self::Report(args) => args.run(),
+            Self::Prices(args) => args.run(),
             Self::Blobs(command) => command.run(),
             Self::Clean(args) => args.run(),
             Self::Doctor(args) => args.run(),

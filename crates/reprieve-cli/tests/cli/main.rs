@@ -9,6 +9,7 @@ mod enqueue;
 mod events;
 mod help;
 mod metadata;
+mod prices;
 mod redis;
 mod redrive;
 mod report;
