@@ -492,7 +492,7 @@ impl Guardian {
         place: &'static str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind, LEASE_MAX);
+        let delay = self.delay_among(&kind, kind.longest_over_limit());
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
     }
