@@ -140,16 +140,6 @@ impl Kind {
         self.needs.iter().find(|needed| needed.state_for_needing() != BreakerState::Closed)
     }
 
-    /// Returns what its jobs need and does not serve, by a fresh look.
-    pub(super) async fn unserved(&self) -> Option<&DependencyHandle> {
-        for needed in &self.needs {
-            if !needed.serves().await {
-                return Some(needed);
-            }
-        }
-        None
-    }
-
     /// Returns what one of its jobs takes, in bytes, as far as that is known.
     pub(super) fn memory(&self) -> Option<u64> {
         self.limits.memory.max(self.measured.get())
