@@ -42,6 +42,11 @@ pub fn is_failure(error: &RedisError) -> bool {
     }
 }
 
+/// Whether a node refused a write because it is no primary.
+pub(crate) fn is_read_only(error: &RedisError) -> bool {
+    code_among(error, &["READONLY"]).is_some()
+}
+
 /// Returns which of these codes an error of the server has, or one of those of a pipeline or a transaction.
 fn code_among(error: &RedisError, codes: &[&'static str]) -> Option<&'static str> {
     let errors = error.clone().into_server_errors()?;
