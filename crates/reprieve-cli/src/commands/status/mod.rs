@@ -90,6 +90,10 @@ struct Status {
 /// Writes the reports as they are stored, but for the states of what jobs depend on, which are those of the tables and
 /// of the metrics.
 fn as_shown<S: Serializer>(workers: &[WorkerReport], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut dependencies = workers.iter().flat_map(|report| &report.dependencies);
+    if dependencies.all(|dependency| dependency.shown().0 == dependency.state.as_str()) {
+        return workers.serialize(serializer);
+    }
     let mut values = serde_json::to_value(workers).map_err(S::Error::custom)?;
     for (at, report) in workers.iter().enumerate() {
         for (number, dependency) in report.dependencies.iter().enumerate() {
