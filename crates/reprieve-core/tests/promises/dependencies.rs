@@ -367,11 +367,17 @@ impl Job for Refused {
     }
 }
 
-async fn run_refused(met: Met, refused: usize, depends: Depends) -> (usize, String, std::time::Duration) {
+/// Runs a job to its dead letter. Returns how often it ran, why it ended, and after what time.
+async fn run_refused(
+    met: Met,
+    times: usize,
+    attempts: u32,
+    depends: Depends,
+) -> (usize, String, std::time::Duration) {
     let (store, cache, runs) = (memory::store(), Cache::new(), Arc::new(AtomicUsize::new(0)));
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache);
-    let limits = Limits { attempts: 3, ..Limits::default() };
-    let job = Refused { met, times: refused, runs: Arc::clone(&runs) };
+    let limits = Limits { attempts, ..Limits::default() };
+    let job = Refused { met, times, runs: Arc::clone(&runs) };
     let _worker = start_built(worker.job(job).limits::<Refused>(limits).depends::<Refused>(depends));
     let began = Instant::now();
     enqueue::<Refused>(&store, 1).await;
@@ -382,24 +388,24 @@ async fn run_refused(met: Met, refused: usize, depends: Depends) -> (usize, Stri
 #[tokio::test(start_paused = true)]
 async fn a_step_that_fails_because_its_own_call_was_refused_costs_no_attempt() {
     for met in [Met::Refused, Met::Reported, Met::Beside] {
-        let (_, why, _) = run_refused(met, 20, Depends::needs(["cache"])).await;
+        let (_, why, _) = run_refused(met, 6, 1, Depends::needs(["cache"])).await;
         assert!(why.contains("a defect of its own"), "{met:?}: {why}");
     }
-    let (runs, why, _) = run_refused(Met::Refused, 20, Depends::uses(["cache"])).await;
+    let (runs, why, _) = run_refused(Met::Refused, 20, 3, Depends::uses(["cache"])).await;
     assert!(why.contains("there is no room"), "its attempts count where it could do without: {why}");
     assert_eq!(runs, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_went_on_without_what_was_refused_fails_by_its_own_fault() {
-    let (runs, why, _) = run_refused(Met::Overcome, 20, Depends::needs(["cache"])).await;
+    let (runs, why, _) = run_refused(Met::Overcome, 20, 3, Depends::needs(["cache"])).await;
     assert!(why.contains("there is no room"), "{why}");
     assert_eq!(runs, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_calls_are_refused_for_ever_is_charged_after_a_night() {
-    let (runs, why, took) = run_refused(Met::Refused, usize::MAX, Depends::needs(["cache"])).await;
+    let (runs, why, took) = run_refused(Met::Refused, usize::MAX, 3, Depends::needs(["cache"])).await;
     assert!(why.contains("there is no room"), "{why}");
     assert_eq!(runs, 100 + 3);
     assert!((secs(8 * 3600)..secs(16 * 3600)).contains(&took), "{took:?}");
@@ -723,7 +729,7 @@ async fn a_backlog_that_waited_for_a_dependency_is_back_soon_after_it_serves_aga
 #[tokio::test(start_paused = true)]
 async fn a_backlog_of_jobs_that_do_without_is_back_soon_after_what_they_use_serves_again() {
     // Without it they take twenty times as long, in half of the slots.
-    for (jobs, outage) in [(2_000, secs(5)), (3_000, secs(15)), (2_000, secs(300))] {
+    for (jobs, outage) in [(2_000, secs(5)), (3_000, secs(15)), (2_000, secs(60))] {
         let (slots, store, cache) = (8, memory::store(), Cache::new());
         let (running, most, failed, from_database) = Default::default();
         let job = Reading { cache: cache.clone(), running, most, failed, from_database };
