@@ -1,9 +1,12 @@
 //! The places of panics. A job's task sees only what a panic says, so the hook for panics notes on the
-//! panicking thread where it was, and the job's reason names the place.
+//! panicking thread where it was, and the job's reason names the place. So does what is said of a dependency.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind};
+
+use futures_util::FutureExt as _;
 
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -41,12 +44,18 @@ impl Panic {
     }
 }
 
-/// Describes a panic that was caught on this thread, and forgets its place.
-pub(crate) fn describe(panic: &(dyn Any + Send)) -> String {
+/// Awaits code of the program's, and returns its panic as a description of what `who` did.
+pub(crate) async fn contain<T>(who: &str, future: impl Future<Output = T>) -> Result<T, String> {
+    let ended = AssertUnwindSafe(future).catch_unwind().await;
+    ended.map_err(|panic| describe(who, &*panic))
+}
+
+/// Describes a panic of `who` that was caught on this thread, and forgets its place.
+pub(crate) fn describe(who: &str, panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
     match PLACE.with(RefCell::take) {
-        Some(place) => format!("the job panicked at {place}: {text}"),
-        None => format!("the job panicked: {text}"),
+        Some(place) => format!("{who} panicked at {place}: {text}"),
+        None => format!("{who} panicked: {text}"),
     }
 }

@@ -24,7 +24,7 @@
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
 //! | `reprieve_healing_actions_total` | counter | `layer`, `action` | actions that heal a fault, by [`crate::healing`] |
-//! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the state of the dependency's breaker, `closed`, `open` or `half-open`, 0 for the others |
+//! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the dependency's state, 0 for the others: that of its breaker, `closed`, `open` or `half-open`, or `refuses` where that is closed and it refuses what jobs that need it do |
 //! | `reprieve_pressure` | gauge | `cause` | 1 while the machine is under pressure because of `memory`, `disk` or `io-errors`, else 0 |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
@@ -218,11 +218,7 @@ impl Telemetry {
         r.register("stage", "1 for the worker's current stage", self.stage.clone());
         r.register("stalled_jobs", "Running jobs that have not moved for long", self.stalled_jobs.clone());
         r.register("healing_actions", "Actions that heal a fault", self.healing_actions.clone());
-        r.register(
-            "dependency_state",
-            "1 for the state of a dependency's breaker",
-            self.dependency_state.clone(),
-        );
+        r.register("dependency_state", "1 for the state of a dependency", self.dependency_state.clone());
         r.register("pressure", "1 while the machine is under pressure", self.pressure.clone());
         r.register(
             "notice_to_released_seconds",

@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisError, Value};
 use reprieve_core::dependency::{Dependency, Signal};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::ANSWER_WITHIN;
 use crate::endpoint::{Connection, Endpoint};
-use crate::failure::describe;
+use crate::failure::{describe, is_read_only};
 use crate::identity::Identity;
 use crate::node::Node;
 use crate::watch::MaintenanceWatch;
@@ -45,6 +46,8 @@ pub struct Redis {
     /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
     /// the primary may go on.
     connection: Mutex<Option<Connection>>,
+    /// A probe has found that another node has become the primary.
+    switched: Notify,
     /// Begins with the first look for a signal, which is on the worker's runtime.
     watch: OnceLock<MaintenanceWatch>,
 }
@@ -57,7 +60,13 @@ impl Redis {
     /// Why the URL can't be used, in one sentence that does not repeat it: it has a password.
     pub fn open(url: &str) -> Result<Self, String> {
         let primary = Node::new(Endpoint::open(url)?);
-        Ok(Self { primary, replica: None, connection: Mutex::new(None), watch: OnceLock::new() })
+        Ok(Self {
+            primary,
+            replica: None,
+            connection: Mutex::new(None),
+            switched: Notify::new(),
+            watch: OnceLock::new(),
+        })
     }
 
     /// Adds a replica, which [`read`](crate::Calls::read) prefers. Azure Cache for Redis has the nodes of a Premium
@@ -177,11 +186,15 @@ impl Redis {
 
     /// Writes the probe's key: on the connection of the last probe if that works, which the server may have closed
     /// meanwhile, or else on a new one.
+    /// If that one leads to a node that is no primary any more, so may those of the jobs, which have no reason to fail if
+    /// they only read.
     async fn write(&self) -> Result<(), RedisError> {
-        if let Some(kept) = self.take()
-            && self.write_on(kept).await.is_ok()
-        {
-            return Ok(());
+        if let Some(kept) = self.take() {
+            match self.write_on(kept).await {
+                Ok(()) => return Ok(()),
+                Err(error) if is_read_only(&error) => self.switched.notify_one(),
+                Err(_) => {}
+            }
         }
         self.write_on(self.primary.endpoint.connect().await?).await
     }
@@ -226,7 +239,13 @@ impl Dependency for Redis {
     }
 
     async fn next_signal(&self) -> Signal {
-        self.watch.get_or_init(|| self.watch()).next().await
+        tokio::select! {
+            signal = self.watch.get_or_init(|| self.watch()).next() => signal,
+            () = self.switched.notified() => {
+                tracing::info!("the node of the last probe is no primary any more; connections are made anew");
+                Signal::Switched
+            }
+        }
     }
 }
 
@@ -269,16 +288,26 @@ async fn fault_of_replica(node: &Node, primary: Option<&mut MultiplexedConnectio
         Ok(connection) => connection,
         Err(error) => return Some(format!("its replica can't be read: {}", describe(&error))),
     };
-    // The id of the data that both have. A user that may not ask is taken to know.
-    let theirs = value_of(&mut connection, "replication", "master_replid").await?;
+    // A user that may not ask is taken to know.
+    let theirs = info(&mut connection, "replication").await?;
+    if value(&theirs, "master_link_status") == Some("down") {
+        let why =
+            "its replica is not connected to its primary, so its data is old (master_link_status is down)";
+        return Some(why.to_owned());
+    }
+    // The id of the data that both have.
     let ours = value_of(primary?, "replication", "master_replid").await?;
-    (theirs != ours).then(|| "its replica has the data of another cache, or is not in step yet".to_owned())
+    (value(&theirs, "master_replid") != Some(&*ours))
+        .then(|| "its replica has the data of another cache, or is not in step yet".to_owned())
 }
 
 /// Returns a value of a section of its `INFO`; `None` if the user may not ask, or there is none.
 async fn value_of(connection: &mut MultiplexedConnection, section: &str, name: &str) -> Option<String> {
-    let info: String = redis::cmd("INFO").arg(section).query_async(connection).await.ok()?;
-    value(&info, name).map(str::to_owned)
+    value(&info(connection, section).await?, name).map(str::to_owned)
+}
+
+async fn info(connection: &mut MultiplexedConnection, section: &str) -> Option<String> {
+    redis::cmd("INFO").arg(section).query_async(connection).await.ok()
 }
 
 fn value<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -174,7 +174,8 @@ impl Link {
     }
 
     fn is_stale(&self, endpoint: &Endpoint, handle: &DependencyHandle) -> bool {
-        let is_over = match self.connection.peek() {
+        // Polled once, because nobody may have waited for the end of the attempt.
+        let is_over = match self.connection.clone().now_or_never() {
             Some(Ok(connection)) => endpoint.has_newer(connection.expires),
             Some(Err(_)) => true,
             None => false,
@@ -189,5 +190,49 @@ impl Link {
     fn has_other_topology(&self, handle: &DependencyHandle) -> bool {
         let is_at_once = handle.state() != BreakerState::Closed || self.began.elapsed() >= handle.state_age();
         self.topology != handle.topology() && (is_at_once || handle.topology_age() >= self.spread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use reprieve_core::dependency::Dependency;
+    use reprieve_core::testing::dependency;
+    use tokio::net::TcpListener;
+    use tokio::runtime::Handle;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Serving;
+
+    #[async_trait::async_trait]
+    impl Dependency for Serving {
+        async fn probe(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_attempt_to_connect_that_nobody_waited_for_does_not_fail_a_later_call() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let (node, handle) =
+            (Node::new(Endpoint::open(&url).unwrap()), dependency("cache", Arc::new(Serving)));
+        let ping = redis::cmd("PING");
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        assert!(node.query::<Value>(&ping, &handle).now_or_never().is_none(), "its caller gives up");
+        drop(listener.accept().await.unwrap());
+        while tasks() > before {
+            yield_now().await;
+        }
+        tokio::select! {
+            biased;
+            answered = node.query::<Value>(&ping, &handle) => panic!("it has an old answer: {answered:?}"),
+            connected = listener.accept() => drop(connected.unwrap()),
+        }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::ServerErrorKind;
-use reprieve_core::dependency::{BreakerState, CallError, DependencyHandle};
+use reprieve_core::dependency::{Answer, BreakerState, CallError, DependencyHandle};
 use reprieve_core::testing::dependency;
 use reprieve_redis::{CHANNEL, Cmd, Redis, Value, cmd, pipe};
-use reprieve_testkit::{RedisServer, Signal as UnixSignal, until};
+use reprieve_testkit::{Forwarder, RedisServer, Signal as UnixSignal, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -103,6 +103,35 @@ async fn a_connection_to_a_node_that_is_no_primary_any_more_is_dropped() {
         matches!(refused, CallError::Failed(ref error) if reprieve_redis::is_failure(error)).then_some(())
     })
     .await;
+}
+
+/// Their connection goes on, and none of their calls fails.
+#[tokio::test]
+async fn those_who_only_read_leave_a_node_that_a_probe_finds_to_be_no_primary_any_more() {
+    let (Some(server), Some(other)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let forwarder = Forwarder::to(server.port());
+    let url = format!("redis://:secret@127.0.0.1:{}", forwarder.port());
+    let handle = dependency("cache", Arc::new(Redis::open(&url).unwrap()));
+    let port = async || {
+        let found: Vec<String> =
+            Redis::of(&handle).query(cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
+        found[1].clone()
+    };
+    assert_eq!(port().await, server.port().to_string());
+    until("it was probed", LIMIT, async || {
+        (run(&server, &["EXISTS", "reprieve:probe"]).await == Value::Int(1)).then_some(())
+    })
+    .await;
+    let nowhere = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    run(&server, &["REPLICAOF", "127.0.0.1", &nowhere.to_string()]).await;
+    forwarder.lead(other.port());
+    // It is probed for some reason.
+    handle.report(&Answer::Failed("a call of another job failed".to_owned()));
+    until("the new primary is read", LIMIT, async || {
+        (port().await == other.port().to_string()).then_some(())
+    })
+    .await;
+    assert_eq!((handle.state(), handle.topology()), (BreakerState::Closed, 1));
 }
 
 #[tokio::test]

@@ -169,8 +169,10 @@ async fn a_replica_that_connects_and_can_not_be_read_is_found_and_so_is_that_of_
     assert_eq!(faults(&at("")).await, "its replica can't be read: NOAUTH");
     run(replica, &["ACL", "SETUSER", "reader", "on", ">pw", "+ping", "+client", "~*"]).await;
     assert_eq!(faults(&at("reader:pw@")).await, "its replica can't be read: NOPERM");
-    run(replica, &["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
     run(replica, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    let cut_off = faults(&replica.url()).await;
+    assert!(cut_off.starts_with("its replica is not connected to its primary"), "{cut_off}");
+    run(replica, &["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
     assert_eq!(faults(&replica.url()).await, "its replica can't be read: MASTERDOWN");
     let Some(other) = RedisServer::start() else { return };
     let others = faults(&other.url()).await;

@@ -70,6 +70,11 @@ impl Forwarder {
         self.state.set(Mode::To(port));
     }
 
+    /// Forwards new connections to `port`, and leaves the others where they lead.
+    pub fn lead(&self, port: u16) {
+        self.state.lock().mode = Mode::To(port);
+    }
+
     /// Closes all connections, and new ones at once.
     pub fn refuse(&self) {
         self.state.set(Mode::Refusing);

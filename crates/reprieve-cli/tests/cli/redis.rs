@@ -170,6 +170,50 @@ async fn a_rehearsal_says_that_the_replica_is_cut_off_afterwards() {
     assert!(ran.err.contains("master_link_status is not up"), "{ran:?}");
 }
 
+/// What a user may not do is found before one of two servers has changed its part.
+#[tokio::test]
+async fn a_rehearsal_is_refused_if_the_servers_would_not_let_it_change_their_parts() {
+    let Some(first) = with_users(None) else { return };
+    let second = with_users(Some(&first)).expect("another server");
+    let url = |server: &RedisServer| format!("redis://admin:pw@127.0.0.1:{}", server.port());
+    let flags = ["--scenario=primary", "--speed=100", "--replica", &url(&second)];
+    let before = (part(&first).await, part(&second).await);
+    for (server, command) in [(&first, "config|set"), (&first, "replicaof"), (&second, "replicaof")] {
+        server.command(&["ACL", "SETUSER", "admin", &format!("-{command}")]);
+        let ran = Place::new().run(&[&["redis", "rehearse", &url(&first)], &flags[..]].concat());
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.err.contains("parts can't be changed (failed to use the cache: NOPERM)")
+                && ran.out.is_empty(),
+            "{ran:?}"
+        );
+        server.command(&["ACL", "SETUSER", "admin", "+@all"]);
+        assert_eq!((part(&first).await, part(&second).await), before, "{command}");
+    }
+}
+
+#[test]
+fn a_rehearsal_that_fails_gives_the_servers_their_parts_again() {
+    let Some(first) = with_users(None) else { return };
+    let second = with_users(Some(&first)).expect("another server");
+    let url = |server: &RedisServer| format!("redis://admin:pw@127.0.0.1:{}", server.port());
+    let place = Place::new();
+    let flags = ["--scenario=primary", "--speed=50", "--replica", &url(&second)];
+    let is = |server: &RedisServer, role| server.command(&["INFO", "replication"]).contains(role);
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| place.run(&[&["redis", "rehearse", &url(&first)], &flags[..]].concat()));
+        reprieve_testkit::eventually("they have each other's part", LONG, || {
+            is(&first, "role:slave") && is(&second, "role:master")
+        });
+        // At the end it gets this far with the first server, and no further.
+        first.command(&["ACL", "SETUSER", "admin", "-config|set"]);
+        ran.join().expect("it has run")
+    });
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("set the first one's masteruser and masterauth"), "{ran:?}");
+    assert!(is(&first, "role:master") && is(&second, "role:slave"), "{ran:?}");
+}
+
 /// Answers as a server whose `INFO` has a part only, such as one before Redis 4.0.
 fn old_server(info: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

@@ -454,6 +454,11 @@ impl Breaker {
         Change::Opened(reason)
     }
 
+    /// Returns when it was closed last; `None` while it is.
+    pub(super) const fn away_since(&self) -> Option<Duration> {
+        self.away_since
+    }
+
     /// Returns for how long it has not been closed.
     pub(super) fn away_for(&self, now: Duration) -> Duration {
         self.away_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))

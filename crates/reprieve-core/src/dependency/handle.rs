@@ -13,7 +13,7 @@ use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, S
 use super::refusals::Refusals;
 use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
-use crate::{chance, watch};
+use crate::{chance, panics, watch};
 
 /// The longest time for which a job is deferred that has not begun and needs it.
 const AWAY_MAX: Duration = Duration::from_mins(5);
@@ -27,11 +27,20 @@ pub struct DependencyHandle {
     needed_by: Option<Arc<Run>>,
 }
 
-/// What a run has met that needs the dependency.
+/// A run of a job that needs the dependency.
 #[derive(Default)]
 struct Run {
-    /// Why the last call of the present step had no answer that the job can use.
-    let_down: Mutex<Option<String>>,
+    refused: Mutex<Refused>,
+}
+
+/// The calls of a run's present step that had no answer which the job can use.
+#[derive(Default)]
+struct Refused {
+    count: u64,
+    /// Why the last one had none.
+    why: Option<String>,
+    /// A later call was answered: the job went on without what was refused.
+    is_overcome: bool,
 }
 
 struct Inner {
@@ -160,24 +169,32 @@ impl DependencyHandle {
         is_failure: impl FnOnce(&E) -> bool,
     ) -> Result<T, CallError<E>> {
         if !self.admit() {
-            self.refused("it was away");
             return Err(CallError::Open);
         }
+        let refused_before = self.refused_of_step().map(|refused| refused.count);
         let called = call.await;
         match &called {
-            Err(error) if is_failure(error) => {
-                self.report(&Answer::Failed(error.to_string()));
-                self.refused("a call failed");
+            Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
+            _ => {
+                self.report(&Answer::Served);
+                self.overcome(refused_before);
             }
-            _ => self.report(&Answer::Served),
         }
         called.map_err(CallError::Failed)
     }
 
-    /// Whether one more call may be made, for a caller that [reports](Self::report) its answer.
+    /// Whether one more call may be made, for a caller that [reports](Self::report) its answer. If not, that excuses
+    /// a job that needs it, as what it [refuses](Self::refused).
     #[must_use]
     pub fn admit(&self) -> bool {
-        if self.needed_by.is_some() { self.lock().lets_end(self.now()) } else { self.lock().admit() }
+        if self.needed_by.is_none() {
+            return self.lock().admit();
+        }
+        let is_admitted = self.lock().lets_end(self.now());
+        if !is_admitted {
+            self.refused("it was away");
+        }
+        is_admitted
     }
 
     /// Whether one more job that needs it may begin.
@@ -196,29 +213,61 @@ impl DependencyHandle {
 
     /// Notes that it refused a call for a reason that is its own and not the call's, such as a lack of room. It
     /// is not away because of that, but if the step fails then whose job needs it, no attempt is spent: at most a
-    /// hundred times, at the pauses of the kind's retries, until the job moves. [`call`](Self::call) notes the
-    /// calls that fail. `why` is a few words without a secret.
+    /// hundred times, at the pauses of the kind's retries, until the job moves. A [`call`](Self::call) that begins
+    /// later and is answered ends that: the job went on without. `call` and [`report`](Self::report) note the calls
+    /// that fail. `why` is a few words without a secret.
     pub fn refused(&self, why: &str) {
-        if let Some(run) = &self.needed_by {
-            *run.let_down() = Some(why.to_owned());
+        if let Some(mut refused) = self.refused_of_step() {
+            *refused = Refused { count: refused.count + 1, why: Some(why.to_owned()), is_overcome: false };
+        }
+    }
+
+    /// Notes an answer to a call that began when so many had been refused. One that was under way beside it may be
+    /// the reason for which the step fails.
+    fn overcome(&self, refused_before: Option<u64>) {
+        if let Some(mut refused) = self.refused_of_step()
+            && Some(refused.count) == refused_before
+        {
+            refused.is_overcome = true;
         }
     }
 
     /// Forgets what was refused: another step begins.
     pub(crate) fn begin_step(&self) {
-        if let Some(run) = &self.needed_by {
-            *run.let_down() = None;
+        if let Some(mut refused) = self.refused_of_step() {
+            refused.why = None;
         }
     }
 
-    /// Returns why a call of the present step had no answer that the job can use; `None` if all had one, or the
-    /// job does not need it.
+    /// Returns why a call of the present step had no answer that the job can use; `None` if all had one, or a later
+    /// call, or the job does not need it.
     pub(crate) fn let_down(&self) -> Option<String> {
-        self.needed_by.as_ref().and_then(|run| run.let_down().clone())
+        let refused = self.refused_of_step()?;
+        if refused.is_overcome { None } else { refused.why.clone() }
     }
 
-    /// Notes how a call fared that was made otherwise than by [`call`](Self::call).
+    /// Whether a call of the present step was refused or failed, and the job needs it.
+    fn has_refused(&self) -> bool {
+        self.refused_of_step().is_some_and(|refused| refused.why.is_some())
+    }
+
+    /// No code panics while it holds the lock.
+    fn refused_of_step(&self) -> Option<MutexGuard<'_, Refused>> {
+        let run = self.needed_by.as_ref()?;
+        Some(run.refused.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the run of this handle needs it.
+    pub(crate) const fn is_needed(&self) -> bool {
+        self.needed_by.is_some()
+    }
+
+    /// Notes how a call fared that was made otherwise than by [`call`](Self::call). One that failed excuses a job
+    /// that needs it, as what it [refuses](Self::refused).
     pub fn report(&self, answer: &Answer) {
+        if let Answer::Failed(_) = answer {
+            self.refused("a call failed");
+        }
         self.change(|breaker, now| breaker.on_call(answer, now));
     }
 
@@ -250,7 +299,8 @@ impl DependencyHandle {
         self.inner.seen.subscribe().wait_for(|seen| seen.topology != known).await;
     }
 
-    /// Whether it serves and refuses nothing, by looks that begin after this call.
+    /// Whether it serves, by a probe that begins after this call, and is not known to refuse anything. If it refused
+    /// a call of the run's present step, it is looked at now: one job that fails by its own fault stops no others.
     pub(crate) async fn serves(&self) -> bool {
         let mut seen = self.inner.seen.subscribe();
         let begun = seen.get().begun;
@@ -272,15 +322,21 @@ impl DependencyHandle {
         if self.refusals().state() == BreakerState::Open {
             return false;
         }
+        if !self.has_refused() {
+            return true;
+        }
         let refused = self.look().await;
         self.turn(|refusals, now| refusals.on_failure(refused.as_deref(), now));
         refused.is_none()
     }
 
-    /// Returns what it refuses now, if anything. One that does not say so in time may refuse all.
+    /// Returns what it refuses now, if anything. One that does not say so in time, or panics, may refuse all.
     async fn look(&self) -> Option<String> {
-        let looked = timeout(PROBE_WITHIN, self.inner.dependency.refuses()).await;
-        looked.unwrap_or_else(|_| Some(format!("it did not say within {PROBE_WITHIN:?} what it refuses")))
+        let look = panics::contain("the look at what it refuses", self.inner.dependency.refuses());
+        match timeout(PROBE_WITHIN, look).await {
+            Ok(looked) => looked.unwrap_or_else(Some),
+            Err(_) => Some(format!("it did not say within {PROBE_WITHIN:?} what it refuses")),
+        }
     }
 
     /// Returns for how long a job that needs it waits at least. It may serve again sooner than it is looked at.
@@ -324,6 +380,7 @@ impl DependencyHandle {
             since_unix_ms: unix_ms(breaker.since()),
             why: breaker.why(),
             refuses: refusals.what().map(str::to_owned),
+            refuses_since_unix_ms: refusals.since().map(unix_ms),
             next_look_unix_ms: next_look.map(unix_ms),
             scheduled_unix_ms: breaker.scheduled_unix_ms(),
             avoids_replicas: breaker.avoids_replicas(now),
@@ -448,12 +505,6 @@ impl DependencyHandle {
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.inner.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Run {
-    fn let_down(&self) -> MutexGuard<'_, Option<String>> {
-        self.let_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

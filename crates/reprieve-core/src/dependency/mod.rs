@@ -61,6 +61,9 @@ pub struct DependencyReport {
     /// What it refuses although it serves, because of which jobs that need it are not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refuses: Option<String>,
+    /// Since when. `None` from workers of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuses_since_unix_ms: Option<i64>,
     /// When it is tried next; `None` while the breaker is closed and nothing is refused.
     pub next_look_unix_ms: Option<i64>,
     /// For when it has announced a maintenance.
@@ -69,7 +72,33 @@ pub struct DependencyReport {
     pub avoids_replicas: bool,
 }
 
-/// A service that jobs call, and that may be away for a while.
+impl DependencyReport {
+    /// The states in metrics and in `reprieve status`: those of a breaker, and `refuses` of a closed one.
+    pub const STATES: [&str; 4] = [
+        BreakerState::Closed.as_str(),
+        REFUSES,
+        BreakerState::HalfOpen.as_str(),
+        BreakerState::Open.as_str(),
+    ];
+
+    /// Returns which of [`STATES`](Self::STATES) it is in, and since when. In a store, [`state`](Self::state) is the
+    /// breaker's alone, so that workers of other versions can read it.
+    #[must_use]
+    pub fn shown(&self) -> (&'static str, i64) {
+        match (self.state, &self.refuses) {
+            (BreakerState::Closed, Some(_)) => {
+                (REFUSES, self.refuses_since_unix_ms.unwrap_or(self.since_unix_ms))
+            }
+            (state, _) => (state.as_str(), self.since_unix_ms),
+        }
+    }
+}
+
+/// The state of a dependency that serves and refuses what jobs that need it do.
+const REFUSES: &str = "refuses";
+
+/// A service that jobs call, and that may be away for a while. A panic in one of its methods counts as a failure of that
+/// call: a probe fails, a look finds that it refuses all, and announcements are heard again ten seconds later.
 #[async_trait]
 pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Tries whether the service does what the jobs want of it, as cheaply as possible: with a key of its own,
@@ -81,8 +110,8 @@ pub trait Dependency: Any + fmt::Debug + Send + Sync {
     async fn probe(&self) -> Result<(), String>;
 
     /// Says what it refuses although its probe succeeds, such as all writes when it is full, or why it can't be told:
-    /// a clause, without a secret. Asked when a job that needs it has failed, which then costs no attempt, and again
-    /// at growing pauses until it refuses nothing: no job that needs it is begun meanwhile. Also by `reprieve
+    /// a clause, without a secret. Asked when a job that needs it has failed after a call of its step was
+    /// [refused](DependencyHandle::refused) or failed, which then costs no attempt, and again at growing pauses until it refuses nothing: no job that needs it is begun meanwhile. Also by `reprieve
     /// doctor`. An answer that takes longer than 2 s counts as a refusal. Default: nothing.
     async fn refuses(&self) -> Option<String> {
         None

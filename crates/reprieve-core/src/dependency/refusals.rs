@@ -3,7 +3,7 @@
 //!
 //! It is a [`Breaker`] of its own, which is moved by looks at what is
 //! [refused](super::Dependency::refuses) in place of probes. They begin when a job has failed that needs the
-//! dependency, and end when nothing is refused any more: their pauses grow, and then few jobs are begun, and more
+//! dependency and had a call refused, and end when nothing is refused any more: their pauses grow, and then few jobs are begun, and more
 //! after each second.
 
 use std::time::Duration;
@@ -26,6 +26,11 @@ impl Refusals {
     /// What is refused, or was until a moment ago; `None` if nothing is.
     pub(super) fn what(&self) -> Option<&str> {
         (self.state() != BreakerState::Closed).then_some(&self.what)
+    }
+
+    /// Since when something has been refused; `None` if nothing is.
+    pub(super) fn since(&self) -> Option<Duration> {
+        self.breaker.away_since()
     }
 
     /// When the next look is due; `None` while nothing is refused.
@@ -90,6 +95,7 @@ mod tests {
             assert_eq!(refusals.on_look(Some("more"), at, 0.5), None);
         }
         assert_eq!((pauses, refusals.what()), (vec![1, 1, 2, 4, 8, 10], Some("more")));
+        assert_eq!(refusals.since(), Some(s(10)));
         let at = refusals.look_at().unwrap();
         assert!(matches!(refusals.on_look(None, at, 0.5), Some(Change::HalfOpened(_))));
         assert_eq!([refusals.admit(), refusals.admit()], [true, false], "one tries it");
@@ -101,5 +107,6 @@ mod tests {
         });
         assert_eq!(begun.map_while(|begun| begun).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 100]);
         assert_eq!((refusals.state(), refusals.what()), (BreakerState::Closed, None));
+        assert_eq!(refusals.since(), None);
     }
 }

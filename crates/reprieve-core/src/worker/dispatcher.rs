@@ -21,7 +21,7 @@ use super::stop::Stopping;
 use super::stuck::StuckSlots;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
-use crate::dependency::{BreakerState, DependencyHandle};
+use crate::dependency::{DependencyHandle, DependencyReport};
 use crate::healing::{self, HealingAction, Layer};
 use crate::ids::JobId;
 use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
@@ -350,10 +350,11 @@ impl Dispatcher {
 
     fn publish(&mut self) {
         let dependencies: Vec<_> = self.shared.dependencies.iter().map(DependencyHandle::shown).collect();
-        for (shown, state) in dependencies.iter().flat_map(|it| BreakerState::ALL.map(|state| (it, state))) {
-            let labels = ByDependency { dependency: shown.name.clone(), state: state.as_str() };
+        let states = |it| DependencyReport::STATES.map(|state| (it, state));
+        for (dependency, state) in dependencies.iter().flat_map(states) {
+            let labels = ByDependency { dependency: dependency.name.clone(), state };
             let gauge = self.shared.telemetry.dependency_state.get_or_create(&labels);
-            gauge.set(i64::from(shown.state == state));
+            gauge.set(i64::from(dependency.shown().0 == state));
         }
         let in_flight = self.shared.running.map(|job| job.in_flight(&self.shared));
         self.reporter.publish(Showing {

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, Limits, Places};
+use super::limits::{Backlog, DEFER_MIN, Limits, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
-use crate::ports::LimitedKind;
+use crate::ports::{LEASE_MAX, LimitedKind};
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
 pub(super) const KEPT: Duration = Duration::from_hours(1);
@@ -140,25 +140,33 @@ impl Kind {
         self.needs.iter().find(|needed| needed.state_for_needing() != BreakerState::Closed)
     }
 
-    /// Returns what its jobs need and does not serve, by a fresh look.
-    pub(super) async fn unserved(&self) -> Option<&DependencyHandle> {
-        for needed in &self.needs {
-            if !needed.serves().await {
-                return Some(needed);
-            }
-        }
-        None
-    }
-
     /// Returns what one of its jobs takes, in bytes, as far as that is known.
     pub(super) fn memory(&self) -> Option<u64> {
         self.limits.memory.max(self.measured.get())
     }
 
+    /// Returns what its jobs use and do without now.
+    fn done_without(&self) -> impl Iterator<Item = &DependencyHandle> {
+        self.uses.iter().filter(|used| used.is_open())
+    }
+
+    /// Returns how many of its jobs may run at once in this worker now; `None` without a limit.
+    fn most_here(&self) -> Option<usize> {
+        let without = self.done_without().next().and(self.depends.without);
+        self.limits.per_worker.into_iter().chain(without).min()
+    }
+
+    /// Returns the longest time for which a message over a limit is deferred. While something is away that its jobs
+    /// use, they take longer, and fewer run at once: not for as long as all of them would take so, but about as long
+    /// as it has been away.
+    pub(super) fn longest_over_limit(&self) -> Duration {
+        let away = self.done_without().map(|used| used.longest_wait().max(used.wait()).max(DEFER_MIN));
+        away.max().unwrap_or(LEASE_MAX)
+    }
+
     /// Takes a place; `None` if as many jobs run as may run in this worker.
     pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
-        let without = self.uses.iter().any(DependencyHandle::is_open).then_some(self.depends.without);
-        let most = self.limits.per_worker.into_iter().chain(without.flatten()).min().unwrap_or(usize::MAX);
+        let most = self.most_here().unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place(Arc::clone(self)))
     }
@@ -228,7 +236,7 @@ impl Kind {
     /// `longest`.
     /// The last of its jobs that run `began` then.
     pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, longest: Duration) -> Duration {
-        let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
+        let most = self.most_here().into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let limit = most.min().unwrap_or(usize::MAX);
         let places = Places {
             limit,

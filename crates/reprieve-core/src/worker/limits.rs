@@ -48,7 +48,7 @@ const TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// About the shortest time for which a message over a limit is deferred, where jobs of its kind are so long, and where
 /// they are short; and the longest.
-const DEFER_MIN: Duration = Duration::from_secs(5);
+pub(super) const DEFER_MIN: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(1);
 const DEFER_MAX: Duration = Duration::from_hours(24);
 

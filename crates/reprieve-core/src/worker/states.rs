@@ -82,7 +82,7 @@ impl States {
                     }
                     Ok(Err(error)) => error.to_string(),
                     Err(error) => match error.try_into_panic() {
-                        Ok(panic) => panics::describe(&*panic),
+                        Ok(panic) => panics::describe("the job", &*panic),
                         Err(cancelled) => cancelled.to_string(),
                     },
                 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use reprieve_core::dependency::{BreakerState, CallError, Dependency, Signal};
+use reprieve_core::dependency::{Answer, BreakerState, CallError, Dependency, DependencyHandle, Signal};
 use reprieve_core::memory::{self, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Limits, Settings, Worker, WorkerBuilder};
@@ -21,6 +21,8 @@ struct Cache {
     serves: AtomicBool,
     hangs: AtomicBool,
     is_full: AtomicBool,
+    panics: AtomicBool,
+    look_panics: AtomicBool,
     probes: AtomicUsize,
     announced: tokio::sync::Mutex<mpsc::UnboundedReceiver<Signal>>,
     announce: mpsc::UnboundedSender<Signal>,
@@ -33,6 +35,8 @@ impl Cache {
             serves: AtomicBool::new(true),
             hangs: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
+            look_panics: AtomicBool::new(false),
             probes: AtomicUsize::new(0),
             announced: tokio::sync::Mutex::new(announced),
             announce,
@@ -52,6 +56,7 @@ impl Cache {
 impl Dependency for Cache {
     async fn probe(&self) -> Result<(), String> {
         self.probes.fetch_add(1, Relaxed);
+        assert!(!self.panics.load(Relaxed), "a defect of the probe");
         if self.hangs.load(Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -59,10 +64,12 @@ impl Dependency for Cache {
     }
 
     async fn refuses(&self) -> Option<String> {
+        assert!(!self.look_panics.load(Relaxed), "a defect of the look");
         self.is_full.load(Relaxed).then(|| "it refuses writes".to_owned())
     }
 
     async fn next_signal(&self) -> Signal {
+        assert!(!self.panics.load(Relaxed), "a defect of the watch");
         match self.announced.lock().await.recv().await {
             Some(signal) => signal,
             None => std::future::pending().await,
@@ -240,13 +247,14 @@ impl Job for Writing {
 
     fn begin(&self, (): &()) {}
 
-    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
         self.runs.fetch_add(1, Relaxed);
         sleep(secs(1)).await;
-        match self.cache.refuses().await {
-            Some(what) => Err(JobError::retry(what)),
-            None => Ok(Step::Done(())),
+        if self.cache.is_full.load(Relaxed) {
+            cx.dependency("cache").refused("OOM");
+            return Err(JobError::retry("there is no room"));
         }
+        Ok(Step::Done(()))
     }
 }
 
@@ -288,10 +296,50 @@ async fn a_job_that_only_uses_what_refuses_writes_is_begun() {
     within(secs(60), "all are done", async || plain.load(Relaxed) == 20).await;
 }
 
+/// What a step meets.
+#[derive(Debug, Clone, Copy)]
+enum Met {
+    Refused,
+    /// Its own client's call fails, and it says so.
+    Reported,
+    /// It goes on, and the next call is answered.
+    Overcome,
+    /// Another call is answered that was under way.
+    Beside,
+}
+
+impl Met {
+    async fn meet(self, cache: &DependencyHandle) {
+        let answered = cache.call(
+            async {
+                sleep(ms(50)).await;
+                Ok::<_, String>(())
+            },
+            |_| true,
+        );
+        match self {
+            Self::Refused => cache.refused("OOM"),
+            Self::Reported => cache.report(&Answer::Failed("broken pipe".to_owned())),
+            Self::Overcome => {
+                cache.refused("NOPERM");
+                answered.await.unwrap();
+            }
+            Self::Beside => {
+                let refused = async {
+                    sleep(ms(20)).await;
+                    cache.refused("OOM");
+                };
+                tokio::join!(answered, refused).0.unwrap();
+            }
+        }
+    }
+}
+
 /// A job of two steps whose own calls the cache refuses, although no look at it shows why.
 struct Refused {
+    met: Met,
     /// How many of its runs are refused.
-    refused: usize,
+    times: usize,
     runs: Arc<AtomicUsize>,
 }
 
@@ -311,19 +359,25 @@ impl Job for Refused {
             // What an earlier step met is no excuse.
             return Err(JobError::retry("a defect of its own"));
         }
-        cx.dependency("cache").refused("OOM");
-        if self.runs.fetch_add(1, Relaxed) < self.refused {
+        self.met.meet(cx.dependency("cache")).await;
+        if self.runs.fetch_add(1, Relaxed) < self.times {
             return Err(JobError::retry("there is no room"));
         }
         Ok(Step::Continue(1))
     }
 }
 
-async fn run_refused(refused: usize, depends: Depends) -> (usize, String, std::time::Duration) {
+/// Runs a job to its dead letter. Returns how often it ran, why it ended, and after what time.
+async fn run_refused(
+    met: Met,
+    times: usize,
+    attempts: u32,
+    depends: Depends,
+) -> (usize, String, std::time::Duration) {
     let (store, cache, runs) = (memory::store(), Cache::new(), Arc::new(AtomicUsize::new(0)));
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache);
-    let limits = Limits { attempts: 3, ..Limits::default() };
-    let job = Refused { refused, runs: Arc::clone(&runs) };
+    let limits = Limits { attempts, ..Limits::default() };
+    let job = Refused { met, times, runs: Arc::clone(&runs) };
     let _worker = start_built(worker.job(job).limits::<Refused>(limits).depends::<Refused>(depends));
     let began = Instant::now();
     enqueue::<Refused>(&store, 1).await;
@@ -333,16 +387,25 @@ async fn run_refused(refused: usize, depends: Depends) -> (usize, String, std::t
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_fails_because_its_own_call_was_refused_costs_no_attempt() {
-    let (_, why, _) = run_refused(20, Depends::needs(["cache"])).await;
-    assert!(why.contains("a defect of its own"), "{why}");
-    let (runs, why, _) = run_refused(20, Depends::uses(["cache"])).await;
+    for met in [Met::Refused, Met::Reported, Met::Beside] {
+        let (_, why, _) = run_refused(met, 6, 1, Depends::needs(["cache"])).await;
+        assert!(why.contains("a defect of its own"), "{met:?}: {why}");
+    }
+    let (runs, why, _) = run_refused(Met::Refused, 20, 3, Depends::uses(["cache"])).await;
     assert!(why.contains("there is no room"), "its attempts count where it could do without: {why}");
     assert_eq!(runs, 3);
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_step_that_went_on_without_what_was_refused_fails_by_its_own_fault() {
+    let (runs, why, _) = run_refused(Met::Overcome, 20, 3, Depends::needs(["cache"])).await;
+    assert!(why.contains("there is no room"), "{why}");
+    assert_eq!(runs, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_whose_calls_are_refused_for_ever_is_charged_after_a_night() {
-    let (runs, why, took) = run_refused(usize::MAX, Depends::needs(["cache"])).await;
+    let (runs, why, took) = run_refused(Met::Refused, usize::MAX, 3, Depends::needs(["cache"])).await;
     assert!(why.contains("there is no room"), "{why}");
     assert_eq!(runs, 100 + 3);
     assert!((secs(8 * 3600)..secs(16 * 3600)).contains(&took), "{took:?}");
@@ -375,6 +438,71 @@ async fn a_failure_while_what_the_job_needs_serves_is_its_own() {
     enqueue::<Failing>(&store, 1).await;
     within(secs(60), "it is dead-lettered", async || poisoned(&store).await.len() == 1).await;
     assert!(poisoned(&store).await[0].contains("a defect of its own"));
+}
+
+/// Jobs that only read, and one that reads and fails.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_by_its_own_fault_stops_no_others_although_writes_are_refused() {
+    let (store, cache, plain) = (memory::store(), Cache::new(), Arc::new(AtomicUsize::new(0)));
+    cache.is_full.store(true, Relaxed);
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(Failing).depends::<Failing>(Depends::needs(["cache"]));
+    let worker = worker.job(Plain(Arc::clone(&plain))).depends::<Plain>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Failing>(&store, 1).await;
+    sleep(secs(3)).await;
+    enqueue::<Plain>(&store, 20).await;
+    within(secs(60), "all that read are done", async || plain.load(Relaxed) == 20).await;
+    within(secs(600), "its attempts count", async || poisoned(&store).await.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependency_that_panics_for_a_while_is_away_for_that_time() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let job = Asking::new(&cache);
+    let _worker = start_built(needing(&store, &job));
+    sleep(secs(1)).await;
+    cache.panics.store(true, Relaxed);
+    cache.announce.send(Signal::Disconnected).unwrap();
+    sleep(secs(20)).await;
+    enqueue::<Asking>(&store, 8).await;
+    sleep(secs(20)).await;
+    assert!(job.ran.lock().unwrap().is_empty(), "none has begun");
+    let shown = async || store.roster.reports(secs(60)).await.unwrap()[0].dependencies[0].clone();
+    within(secs(60), "it is shown", async || {
+        let why = shown().await.why.unwrap_or_default();
+        why.starts_with("a probe failed: the probe panicked") && why.ends_with("a defect of the probe")
+    })
+    .await;
+    cache.panics.store(false, Relaxed);
+    emptied(&store, secs(120)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    // It is heard again, too.
+    cache.set(false);
+    cache.announce.send(Signal::Begins).unwrap();
+    within(secs(15), "an announcement is heard", async || shown().await.state == BreakerState::Open).await;
+}
+
+/// Its call was refused, so it is looked at.
+#[tokio::test(start_paused = true)]
+async fn a_look_that_panics_finds_that_all_is_refused() {
+    let (store, cache) = (memory::store(), Cache::new());
+    let (job, runs) = (Writing::new(&cache), Arc::<AtomicUsize>::default());
+    let job = Writing { runs: Arc::clone(&runs), ..job };
+    let once = Limits { attempts: 1, ..Limits::default() };
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+    let worker = worker.job(job).limits::<Writing>(once).depends::<Writing>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    cache.is_full.store(true, Relaxed);
+    enqueue::<Writing>(&store, 1).await;
+    within(secs(60), "it has begun", async || runs.load(Relaxed) == 1).await;
+    cache.look_panics.store(true, Relaxed);
+    sleep(secs(120)).await;
+    assert_eq!(runs.load(Relaxed), 1);
+    cache.look_panics.store(false, Relaxed);
+    cache.is_full.store(false, Relaxed);
+    emptied(&store, secs(60)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -512,7 +640,8 @@ async fn what_a_dependency_refuses_is_in_the_workers_report() {
     cache.is_full.store(true, Relaxed);
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
     let worker = worker.job(Writing::new(&cache)).depends::<Writing>(Depends::needs(["cache"]));
-    let _worker = start_built(worker);
+    let worker = start_built(worker);
+    sleep(secs(40)).await;
     enqueue::<Writing>(&store, 1).await;
     let shown = async || {
         let reports = store.roster.reports(secs(60)).await.unwrap();
@@ -523,6 +652,13 @@ async fn what_a_dependency_refuses_is_in_the_workers_report() {
     let seen = shown().await.unwrap();
     assert_eq!((seen.state, seen.refuses.as_deref()), (BreakerState::Closed, Some("it refuses writes")));
     assert!(seen.next_look_unix_ms.is_some());
+    let (state, since) = seen.shown();
+    assert!(state == "refuses" && since >= seen.since_unix_ms + 30_000, "{seen:?}");
+    let metrics = worker.monitor.telemetry().encode();
+    for (state, is) in [("refuses", 1), ("closed", 0)] {
+        let line = format!("reprieve_dependency_state{{dependency=\"cache\",state=\"{state}\"}} {is}");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
     cache.is_full.store(false, Relaxed);
     within(secs(60), "it refuses nothing", async || refuses().await.is_none()).await;
 }
@@ -587,5 +723,38 @@ async fn a_backlog_that_waited_for_a_dependency_is_back_soon_after_it_serves_aga
             assert!(served.elapsed() < longest, "{outage:?}: {count} of {jobs} have begun");
         }
         println!("away for {outage:?}: {returns} returns, all began within {:?}", served.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_jobs_that_do_without_is_back_soon_after_what_they_use_serves_again() {
+    // Without it they take twenty times as long, in half of the slots.
+    for (jobs, outage) in [(2_000, secs(5)), (3_000, secs(15)), (2_000, secs(60))] {
+        let (slots, store, cache) = (8, memory::store(), Cache::new());
+        let (running, most, failed, from_database) = Default::default();
+        let job = Reading { cache: cache.clone(), running, most, failed, from_database };
+        enqueue::<Reading>(&store, jobs).await;
+        let (counted, faults) = Faults::wrap(store.clone());
+        let worker = Worker::builder(counted).settings(Settings { concurrency: slots, ..settings() });
+        let worker = worker.dependency("cache", Arc::clone(&cache) as _).job(job);
+        let _worker = start_built(worker.depends::<Reading>(Depends::uses(["cache"])));
+        sleep(secs(5)).await;
+        cache.set(false);
+        sleep(outage).await;
+        cache.set(true);
+        let returns = faults.calls(Op::Release);
+        assert!(returns < 300 * (outage.as_secs() + 10), "{returns} returns in {outage:?}");
+        let left = async || usize::try_from(store.queue.depth().await.unwrap().total).unwrap();
+        let (served, work) = (Instant::now(), secs((left().await / (slots * 10)) as u64));
+        // Their work, and as long again as the outage was, but five minutes at most.
+        let longest = work * 3 / 2 + outage.min(secs(300)) + secs(20);
+        while left().await > 0 {
+            sleep(secs(1)).await;
+            assert!(served.elapsed() < longest, "{outage:?}: {} of {jobs} are left", left().await);
+        }
+        println!(
+            "away for {outage:?}: {returns} returns, {work:?} of work ended within {:?}",
+            served.elapsed()
+        );
     }
 }

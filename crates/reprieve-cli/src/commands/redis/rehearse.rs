@@ -114,7 +114,12 @@ pub(super) async fn run(args: Args) -> Result<()> {
         Ok(())
     };
     tokio::select! {
-        rehearsed = rehearsed => rehearsed,
+        rehearsed = rehearsed => {
+            if rehearsed.is_err() {
+                rehearsal.give_up().await;
+            }
+            rehearsed
+        }
         _ = stopped => {
             print_stderr("stopped before the maintenance has ended; a server may be silent for a while, and the two servers of --replica have each other's part, and the first one the masterauth and masteruser for it");
             Ok(())
@@ -139,6 +144,22 @@ impl Rehearsal {
         }
         let (scenario, speed) = (args.scenario, args.speed);
         Ok(Self { cache, replica, before: None, scenario, acts, speed, began: now() })
+    }
+
+    /// Gives both servers their parts again after a step has failed, as far as they can be reached.
+    async fn give_up(&self) {
+        let Some((replica, before)) = self.replica.as_ref().zip(self.before.as_ref()).filter(|_| self.acts)
+        else {
+            return;
+        };
+        match before.set_parts(&self.cache, replica).await {
+            Ok(()) => print_stderr("the rehearsal has failed; both servers have their parts again"),
+            Err(error) => print_stderr(&format!(
+                "the rehearsal has failed, and so has giving both servers their parts again (failed to {error}); both may be \
+                 primaries, or each other's replica: see their INFO replication, and set the first one's \
+                 masteruser and masterauth"
+            )),
+        }
     }
 
     fn scaled(&self, at: Duration) -> Duration {
@@ -168,8 +189,8 @@ impl Rehearsal {
                 leave(server, self.scaled(until.saturating_sub(at))).await?;
                 "closed the connections"
             }
-            (Step::Promote, Some((replica, _))) => {
-                promote(replica, &self.cache).await?;
+            (Step::Promote, Some((replica, before))) => {
+                before.swap(&self.cache, replica).await?;
                 "the replica is the primary"
             }
             (Step::Restore, Some((replica, before))) => {
@@ -190,8 +211,12 @@ async fn leave(server: &Redis, time: Duration) -> Result<()> {
         let killed = cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind).take();
         let _count: u64 = killed.query_async(&mut connection).await.map_err(failed)?;
     }
-    let paused = cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").take();
-    paused.query_async(&mut connection).await.map_err(failed)
+    pause(millis).query_async(&mut connection).await.map_err(failed)
+}
+
+/// All commands wait, which is the default: before Redis 6.2 there is no argument that says so.
+fn pause(millis: u64) -> Cmd {
+    cmd("CLIENT").arg("PAUSE").arg(millis).take()
 }
 
 /// How long the replica may take to have its primary's data again.
@@ -204,8 +229,8 @@ const SIGN_IN: [&str; 2] = ["masteruser", "masterauth"];
 struct Pair {
     /// Where the replica's data comes from, which may be another replica.
     master: (String, String),
-    /// What the primary has of [`SIGN_IN`], for a part as a replica.
-    sign_in: [String; 2],
+    /// What the primary has of [`SIGN_IN`], for a part as a replica. Before Redis 6 there are no users.
+    sign_in: [Option<String>; 2],
 }
 
 impl Pair {
@@ -231,19 +256,39 @@ impl Pair {
                     && id(&of_primary) == id(&of_replica) =>
             {
                 let sign_in = [setting(primary, SIGN_IN[0]).await?, setting(primary, SIGN_IN[1]).await?];
-                return Ok(Self { master: (host.to_owned(), port.to_owned()), sign_in });
+                let pair = Self { master: (host.to_owned(), port.to_owned()), sign_in };
+                pair.try_parts(primary, replica).await?;
+                return Ok(pair);
             }
             _ => "--replica is no replica of the first server; start it with --replicaof HOST PORT",
         };
         Err(invalid(why.to_owned()))
     }
 
+    /// Sends what will be sent to change the parts, while that changes nothing: a server may not let this user, and
+    /// half of a change would leave two primaries.
+    async fn try_parts(&self, primary: &Redis, replica: &Redis) -> Result<()> {
+        self.set_parts(primary, replica).await.map_err(|error| {
+            invalid(format!("the servers' parts can't be changed (failed to {error}); nothing has been done"))
+        })
+    }
+
+    /// Gives both servers their parts, the second one also if the first one can't be reached.
+    async fn set_parts(&self, primary: &Redis, replica: &Redis) -> Result<()> {
+        let first = async {
+            send::<()>(primary, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+            set_sign_in(primary, &self.sign_in).await
+        };
+        let (host, port) = &self.master;
+        let first = first.await;
+        let second = send(replica, cmd("REPLICAOF").arg(host).arg(port)).await;
+        first.and(second)
+    }
+
     /// Gives both servers their parts again, and waits until the replica has the primary's data.
     async fn restore(&self, primary: &Redis, replica: &Redis) -> Result<()> {
-        send::<()>(primary, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
-        set_sign_in(primary, &self.sign_in).await?;
+        self.set_parts(primary, replica).await?;
         let (host, port) = &self.master;
-        send::<()>(replica, cmd("REPLICAOF").arg(host).arg(port)).await?;
         let end = Instant::now() + RESTORED_WITHIN;
         while value(&replication(replica).await?, "master_link_status") != Some("up") {
             if Instant::now() >= end {
@@ -258,33 +303,39 @@ impl Pair {
         }
         Ok(())
     }
-}
 
-/// Makes one server the primary of the other, which signs in there as this command does.
-async fn promote(replica: &Redis, primary: &Redis) -> Result<()> {
-    let info = replica.client().get_connection_info();
-    let address = info.addr().to_string();
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
-    let settings = info.redis_settings();
-    let sign_in = [settings.username(), settings.password()].map(|it| it.unwrap_or_default().to_owned());
-    send::<()>(replica, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
-    set_sign_in(primary, &sign_in).await?;
-    send(primary, cmd("REPLICAOF").arg(host).arg(port)).await
-}
-
-async fn set_sign_in(server: &Redis, values: &[String; 2]) -> Result<()> {
-    let mut set = cmd("CONFIG");
-    set.arg("SET");
-    for (name, value) in SIGN_IN.into_iter().zip(values) {
-        set.arg(name).arg(value);
+    /// Makes the replica the primary of the other, which signs in there as this command does.
+    async fn swap(&self, primary: &Redis, replica: &Redis) -> Result<()> {
+        let info = replica.client().get_connection_info();
+        let address = info.addr().to_string();
+        let (host, port) = address.rsplit_once(':').unwrap_or((&address, "6379"));
+        let settings = info.redis_settings();
+        let [user, password] = [settings.username(), settings.password()];
+        let [has_user, has_password] = self.sign_in.each_ref().map(Option::is_some);
+        let value = |it: Option<&str>, is_known: bool| is_known.then(|| it.unwrap_or_default().to_owned());
+        set_sign_in(primary, &[value(user, has_user), value(password, has_password)]).await?;
+        send::<()>(replica, cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+        send(primary, cmd("REPLICAOF").arg(host).arg(port)).await
     }
-    send(server, &set).await
 }
 
-/// Returns a setting; empty where it is not set.
-async fn setting(server: &Redis, name: &str) -> Result<String> {
+async fn set_sign_in(server: &Redis, values: &[Option<String>; 2]) -> Result<()> {
+    for set in sign_in(values) {
+        send::<()>(server, &set).await?;
+    }
+    Ok(())
+}
+
+/// Before Redis 7, a command sets one parameter.
+fn sign_in(values: &[Option<String>; 2]) -> impl Iterator<Item = Cmd> {
+    let set = |(name, value)| Some(cmd("CONFIG").arg("SET").arg(name).arg(value?).take());
+    SIGN_IN.into_iter().zip(values.iter().map(Option::as_ref)).filter_map(set)
+}
+
+/// Returns a setting; `None` if the server does not have it.
+async fn setting(server: &Redis, name: &str) -> Result<Option<String>> {
     let found: Vec<String> = send(server, cmd("CONFIG").arg("GET").arg(name)).await?;
-    Ok(found.into_iter().nth(1).unwrap_or_default())
+    Ok(found.into_iter().nth(1))
 }
 
 async fn replication(server: &Redis) -> Result<String> {
@@ -315,5 +366,30 @@ impl Report {
     fn line(&self, at: Duration) -> String {
         let heard = self.heard_by.map(|count| format!(", heard by {count}")).unwrap_or_default();
         format!("{:>7}  {}{heard}\n", duration(at), self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &Cmd) -> String {
+        String::from_utf8_lossy(&command.get_packed_command())
+            .split("\r\n")
+            .skip(2)
+            .step_by(2)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn what_is_sent_is_understood_by_redis_5() {
+        let set = |values: [Option<&str>; 2]| {
+            let values = values.map(|value| value.map(str::to_owned));
+            sign_in(&values).map(|set| words(&set)).collect::<Vec<_>>()
+        };
+        assert_eq!(words(&pause(900)), "CLIENT PAUSE 900");
+        assert_eq!(set([Some("u"), Some("p")]), ["CONFIG SET masteruser u", "CONFIG SET masterauth p"]);
+        assert_eq!(set([None, Some("p")]), ["CONFIG SET masterauth p"]);
     }
 }

@@ -15,7 +15,8 @@ use reprieve::{BlobName, Client, Result, StoreArgs, clock};
 use reprieve_core::envelope::Envelope;
 use reprieve_core::ledger::is_entry;
 use reprieve_core::record::{self, Record};
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 
 use self::timeline::Timeline;
 use super::{EXIT_CODES, block_on, log_warnings};
@@ -64,6 +65,7 @@ struct Status {
     /// The time of the report, in milliseconds since the Unix epoch.
     at_unix_ms: i64,
     queue: Depth,
+    #[serde(serialize_with = "as_shown")]
     workers: Vec<WorkerReport>,
     /// What is announced for each VM.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,6 +81,24 @@ struct Status {
     /// The longest interval between two reports of a worker.
     #[serde(skip)]
     report_every: Duration,
+}
+
+/// Writes the reports as they are stored, but for the states of what jobs depend on, which are those of the tables and
+/// of the metrics.
+fn as_shown<S: Serializer>(workers: &[WorkerReport], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut dependencies = workers.iter().flat_map(|report| &report.dependencies);
+    if dependencies.all(|dependency| dependency.shown().0 == dependency.state.as_str()) {
+        return workers.serialize(serializer);
+    }
+    let mut values = serde_json::to_value(workers).map_err(S::Error::custom)?;
+    for (at, report) in workers.iter().enumerate() {
+        for (number, dependency) in report.dependencies.iter().enumerate() {
+            let (state, since) = dependency.shown();
+            let value = &mut values[at]["dependencies"][number];
+            (value["state"], value["since_unix_ms"]) = (state.into(), since.into());
+        }
+    }
+    values.serialize(serializer)
 }
 
 /// A drain that was kept, also of a worker that is no more.

@@ -1,10 +1,11 @@
 //! The status as text.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use reprieve::dependency::{BreakerState, DependencyReport};
+use reprieve::dependency::DependencyReport;
 use reprieve::ports::{DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
 use super::intervals::intervals;
@@ -191,14 +192,15 @@ fn limits(status: &Status) -> Vec<[String; 4]> {
 
 /// What jobs depend on, by its name and its state, which each worker finds out by itself, the worst first.
 fn dependencies(status: &Status) -> Vec<[String; 6]> {
-    let mut known: BTreeMap<(&str, &str), Vec<&DependencyReport>> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, Reverse<Option<usize>>), Vec<&DependencyReport>> = BTreeMap::new();
     for one in status.workers.iter().flat_map(|report| &report.dependencies) {
-        known.entry((&one.name, order(one))).or_default().push(one);
+        let order = DependencyReport::STATES.iter().position(|state| *state == one.shown().0);
+        known.entry((&one.name, Reverse(order))).or_default().push(one);
     }
     let now = status.at_unix_ms;
     let until = |at: i64| duration(Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0)));
     let row = |all: Vec<&DependencyReport>| {
-        let since = all.iter().map(|one| one.since_unix_ms).min().unwrap_or(now);
+        let since = all.iter().map(|one| one.shown().1).min().unwrap_or(now);
         let next = all.iter().filter_map(|one| one.next_look_unix_ms).min();
         let why = all.iter().find_map(|one| one.why.as_deref()).map(|why| cut(&plain(why)));
         let scheduled = all.iter().find_map(|one| one.scheduled_unix_ms);
@@ -210,7 +212,7 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         let dash = || "-".to_owned();
         [
             plain(&all[0].name),
-            if order(all[0]) == REFUSES { "refuses".to_owned() } else { all[0].state.to_string() },
+            all[0].shown().0.to_owned(),
             ago(now.saturating_sub(since)),
             all.len().to_string(),
             next.map_or_else(dash, |at| format!("in {}", until(at))),
@@ -218,19 +220,6 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         ]
     };
     known.into_values().map(row).collect()
-}
-
-/// The place of one that serves, and refuses what jobs that need it do.
-const REFUSES: &str = "2";
-
-/// The state, worst first.
-const fn order(one: &DependencyReport) -> &'static str {
-    match one.state {
-        BreakerState::Open => "0",
-        BreakerState::HalfOpen => "1",
-        _ if one.refuses.is_some() => REFUSES,
-        _ => "3",
-    }
 }
 
 fn limits_of(kind: &LimitedKind) -> String {
@@ -417,6 +406,7 @@ fn whole_seconds(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use reprieve::checkpoint::{CheckpointEvery, IntervalReport, Losses};
+    use reprieve::dependency::BreakerState;
     use reprieve::ports::{ActiveNotice, Depth};
     use reprieve::worker::DrainReport;
     use reprieve::{JobId, WorkerId};
@@ -535,6 +525,7 @@ mod tests {
             since_unix_ms: 1_700_000_000_000 - 60_000,
             why: why.map(str::to_owned),
             refuses: None,
+            refuses_since_unix_ms: None,
             next_look_unix_ms: why.map(|_| 1_700_000_000_000 + 5_000),
             scheduled_unix_ms: None,
             avoids_replicas: false,
@@ -545,15 +536,23 @@ mod tests {
         };
         let away = of(BreakerState::Open, Some("a probe failed: refused"));
         let refuses = Some("it refuses writes (OOM)".to_owned());
-        let full = DependencyReport { refuses, ..of(BreakerState::Closed, None) };
+        let refuses_since_unix_ms = Some(1_700_000_000_000 - 9_000);
+        let full = DependencyReport { refuses, refuses_since_unix_ms, ..of(BreakerState::Closed, None) };
         let workers = [of(BreakerState::Closed, None), away.clone(), full, away].map(worker).into();
         let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
         let rows = [
             ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
-            ["cache", "refuses", "1m ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],
+            ["cache", "refuses", "9s ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],
             ["cache", "closed", "1m ago", "1", "-", "-"],
         ];
         assert_eq!(dependencies(&status), rows.map(|row| row.map(str::to_owned)));
+        let json = serde_json::to_value(&status).expect("JSON");
+        let of_full = &json["workers"][2]["dependencies"][0];
+        assert_eq!(
+            (&of_full["state"], &of_full["since_unix_ms"]),
+            (&"refuses".into(), &(1_700_000_000_000_i64 - 9_000).into())
+        );
+        assert_eq!(json["workers"][0]["dependencies"][0]["state"], "closed");
     }
 
     #[test]

@@ -435,7 +435,7 @@ impl Guardian {
         let found = tokio::select! {
             biased;
             _ = drain.wait_for(|deadline| deadline.is_some()) => kind.known_to_be_away(),
-            found = kind.unserved() => found,
+            found = unserved(&assignment.run.dependencies) => found,
         };
         found.cloned()
     }
@@ -493,7 +493,7 @@ impl Guardian {
         place: &'static str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind, LEASE_MAX);
+        let delay = self.delay_among(&kind, kind.longest_over_limit());
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
     }
@@ -864,6 +864,16 @@ impl Guardian {
         // Boxed, so that a guardian does not reserve memory for its end from the start.
         Box::pin(settle(&shared, lease, drain, how, otherwise)).await
     }
+}
+
+/// Returns what a job needs and does not serve, by a fresh look.
+async fn unserved(dependencies: &[DependencyHandle]) -> Option<&DependencyHandle> {
+    for needed in dependencies.iter().filter(|dependency| dependency.is_needed()) {
+        if !needed.serves().await {
+            return Some(needed);
+        }
+    }
+    None
 }
 
 /// Whether a run failed in a way that may be the fault of what it needs.

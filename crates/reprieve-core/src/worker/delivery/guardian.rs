@@ -580,7 +580,7 @@ async fn slot_lost(slot: Option<&SlotWatch>) {
 
 /// A panic is a failure of the job.
 fn panicked(panic: &(dyn Any + Send)) -> RunOutcome {
-    RunOutcome::Failed(JobError::retry(panics::describe(panic)))
+    RunOutcome::Failed(JobError::retry(panics::describe("the job", panic)))
 }
 
 /// Maps a task's end to a run's outcome. An abort only follows a decision that was already made.
