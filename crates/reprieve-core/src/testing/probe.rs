@@ -129,7 +129,7 @@ impl<J: Job> Probe<J> {
             Err(error) => !error.is_retry(),
         };
         if is_last {
-            self.waits.note_progress();
+            self.waits.note_mark();
         }
     }
 }
