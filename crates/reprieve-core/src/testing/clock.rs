@@ -60,16 +60,33 @@ pub(super) struct Waits {
     idle: AtomicU64,
     /// A real wait ended after the clock had advanced, so timers may have fired early.
     was_late: AtomicBool,
-    /// How often a step began, ended, saved, or went on after a wait.
+    /// How often a step began, ended, or went on after an await, such as a call to the store.
     moves: AtomicU64,
-    /// How often a step got somewhere: it began in a new state, saved one, was the last of a job, or went on after
-    /// something real.
-    progress: AtomicU64,
-    /// How many steps of all jobs began in the run under way.
+    /// How long steps worked on the thread of the test, in microseconds.
+    worked_us: AtomicU64,
+    /// How often a step left a mark: it began in a new state, saved one, or was the last of a job.
+    marks: AtomicU64,
+    /// How many steps of all jobs began in the run under way, and how many new states they saved.
     steps: AtomicU64,
+    saves: AtomicU64,
+    /// How often they went on after something real.
+    answers: AtomicU64,
     /// The states of jobs in which steps began, and those that were saved, since a worker began.
     begun: Mutex<HashSet<(JobId, Digest)>>,
     saved: Mutex<HashSet<(JobId, ContentHash)>>,
+}
+
+/// What steps have done, as counts that grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Done {
+    /// How often they began, ended, or went on.
+    pub(super) moves: u64,
+    /// How long they worked on the thread of the test.
+    pub(super) worked: Duration,
+    /// How often they began in a new state, saved one, or ended a job.
+    pub(super) marks: u64,
+    /// How often they went on after something real in the run.
+    pub(super) answers: u64,
 }
 
 #[derive(Debug, Default)]
@@ -128,8 +145,11 @@ impl Waits {
             idle: AtomicU64::new(0),
             was_late: AtomicBool::new(false),
             moves: AtomicU64::new(0),
-            progress: AtomicU64::new(0),
+            worked_us: AtomicU64::new(0),
+            marks: AtomicU64::new(0),
             steps: AtomicU64::new(0),
+            saves: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
             begun: Mutex::default(),
             saved: Mutex::default(),
         }
@@ -137,7 +157,9 @@ impl Waits {
 
     /// To be called when a run begins.
     pub(super) fn note_run(&self) {
-        self.steps.store(0, Relaxed);
+        for count in [&self.steps, &self.saves, &self.answers] {
+            count.store(0, Relaxed);
+        }
     }
 
     /// To be called when a worker begins: jobs may come to the same states again.
@@ -151,9 +173,14 @@ impl Waits {
         self.idle.fetch_add(1, Relaxed);
     }
 
-    /// A number that grows while steps move. One that yields for ever does not.
-    pub(super) fn moves(&self) -> u64 {
-        self.moves.load(Relaxed)
+    /// What steps have done so far.
+    pub(super) fn done(&self) -> Done {
+        Done {
+            moves: self.moves.load(Relaxed),
+            worked: Duration::from_micros(self.worked_us.load(Relaxed)),
+            marks: self.marks.load(Relaxed),
+            answers: self.answers.load(Relaxed),
+        }
     }
 
     /// How many steps of all jobs began in the run.
@@ -161,34 +188,45 @@ impl Waits {
         self.steps.load(Relaxed)
     }
 
-    /// A number that grows while steps get somewhere. One that waits again and again by a timer does not, nor one
-    /// that ends in a state that was before.
-    pub(super) fn progress(&self) -> u64 {
-        self.progress.load(Relaxed)
+    /// What steps of the run have done more than `most` times, if anything: a step may have no end, too.
+    pub(super) fn beyond(&self, most: u64) -> Option<&'static str> {
+        let counts = [
+            (&self.steps, "steps, with those of jobs that it enqueues"),
+            (&self.saves, "saves of new states"),
+            (&self.answers, "waits for computations, files or anything else that is real"),
+        ];
+        counts.into_iter().find_map(|(count, what)| (count.load(Relaxed) >= most).then_some(what))
     }
 
     /// To be called when a job ends.
-    pub(super) fn note_progress(&self) {
-        self.progress.fetch_add(1, Relaxed);
+    pub(super) fn note_mark(&self) {
+        self.marks.fetch_add(1, Relaxed);
     }
 
     /// To be called when a step begins.
     pub(super) fn note_begin(&self, job: &JobId, state: Option<Digest>) {
         self.steps.fetch_add(1, Relaxed);
         if state.is_none_or(|state| lock(&self.begun).insert((job.clone(), state))) {
-            self.note_progress();
+            self.note_mark();
         }
     }
 
     /// To be called when a step saves this state.
     pub(super) fn note_save(&self, job: &JobId, state: ContentHash) {
         if lock(&self.saved).insert((job.clone(), state)) {
-            self.note_progress();
+            self.saves.fetch_add(1, Relaxed);
+            self.note_mark();
         }
     }
 
-    fn note_move(&self) {
+    /// The step is polled, and takes so long on the thread of the test.
+    fn poll<T>(&self, step: Pin<&mut (dyn Future<Output = T> + Send + '_)>, waker: &Waker) -> Poll<T> {
         self.moves.fetch_add(1, Relaxed);
+        let began = real_now();
+        let polled = step.poll(&mut Context::from_waker(waker));
+        let worked = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.worked_us.fetch_add(worked, Relaxed);
+        polled
     }
 
     /// Whether a real wait ended after the clock had advanced, since the last call.
@@ -210,12 +248,10 @@ impl Waits {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
-        self.note_move();
         loop {
             if !has_saved {
                 woken.is.store(false, SeqCst);
-                if let Poll::Ready(ended) = step.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    self.note_move();
+                if let Poll::Ready(ended) = self.poll(step.as_mut(), &waker) {
                     return Some(ended);
                 }
             }
@@ -234,7 +270,6 @@ impl Waits {
             }
             if is_saving() {
                 Woken::wake(&woken).await;
-                self.note_move();
                 has_saved = true;
                 continue;
             }
@@ -247,7 +282,6 @@ impl Waits {
             // Whatever can wake the step has a clone of its waker; two are here.
             let has_several = Arc::strong_count(&woken) > 3;
             self.wait(Wait { kind, state, number: waits, has_several }, &woken).await;
-            self.note_move();
         }
     }
 
@@ -323,7 +357,7 @@ impl Waits {
     }
 
     fn note_real(&self, wait: &Wait, took: Duration) {
-        self.note_progress();
+        self.answers.fetch_add(1, Relaxed);
         let first = self.first_hold(wait);
         let mut known = self.known();
         if wait.is_exact() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::points::Disturbance;
-use super::world::{End, NOWHERE, Seen};
+use super::world::{ENDLESS, End, NOWHERE, Seen};
 use crate::shorten::shorten;
 
 /// The longest value that a message shows, in bytes.
@@ -34,6 +34,10 @@ const UNFINISHED: &str = "What does the step wait for? A lock or a permit that a
 /// The same for a run that moves.
 const GETS_NOWHERE: &str = "Perhaps it only takes longer: see `Harness::patience`. Else it polls for what never comes, or goes on in \
                             the same state: `Harness::within` limits the simulated time.";
+
+/// The same for one that does more than it may.
+const HAS_NO_END: &str =
+    "Does it end, also where a step is run again? If so, give it less to do: a test does not wait for more.";
 
 /// What differs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -96,6 +100,9 @@ impl fmt::Display for Difference {
         write!(f, "\n  expected: {expected}\n  seen:     {seen}")?;
         match self.steps {
             _ if self.finding.seen.contains(NOWHERE) => write!(f, "\n{GETS_NOWHERE}"),
+            _ if self.finding.is_unfinished && self.finding.seen.contains(ENDLESS) => {
+                write!(f, "\n{HAS_NO_END}")
+            }
             _ if self.finding.is_unfinished => write!(f, "\n{UNFINISHED}"),
             // A run that can't be compared needs no advice.
             None => Ok(()),

@@ -220,7 +220,10 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Sets how long a run may take at most, in simulated time: less than the default where the job could poll for
-    /// what never comes. A run of over 100,000 steps, with those of jobs that it enqueues, is given up, too. Default: 30 days.
+    /// what never comes. Default: 30 days.
+    ///
+    /// Whatever the time, a run is given up after 100,000 steps, with those of jobs that it enqueues, and after as many
+    /// saves of new states, outputs, or waits for something real, such as a [`compute`](crate::JobContext::compute).
     pub const fn within(mut self, limit: Duration) -> Self {
         self.within = limit;
         self
@@ -234,15 +237,16 @@ impl<'a, J: Job> Harness<'a, J> {
         self
     }
 
-    /// Sets for how long, in real time, no step may begin, end, save, or go on after a wait. A run that stands still
-    /// for longer is given up, such as one in which a step waits for what nothing ends. A long
+    /// Sets for how long, in real time, no step may begin, end, save, call the store, or go on after a wait. A run that
+    /// stands still for longer is given up, such as one in which a step waits for what nothing ends. A long
     /// [`compute`](crate::JobContext::compute), a slow answer, or a long sleep may need more. After half
     /// as long again, and two seconds at least, the process ends, if a step blocks the thread of the test.
     ///
-    /// A run that moves and gets nowhere is given up after the same time, and 300 moves: no step began in a state of its
-    /// job that was not before on its worker, or saved one, ended a job, wrote a new output, or waited for anything
-    /// real, such as one that polls for what never comes, by sleeping or by [`Step::Wait`](crate::Step::Wait). A run
-    /// that gets somewhere prints after each such time how far it is.
+    /// A run that moves and gets nowhere is given up, too, such as one that polls for what never comes, by sleeping or by
+    /// [`Step::Wait`](crate::Step::Wait): in it no step began in a state of its job that was not before on its worker,
+    /// saved one, ended a job, or wrote a new output. It may take as long, and 300 moves; or ten times as long, if its
+    /// steps compute, at least 2 ms for each move, or wait for anything real. A run that gets somewhere prints after each
+    /// such time how far it is.
     ///
     /// Counted in whole seconds, at least one. Default: a minute.
     pub const fn patience(mut self, longest: Duration) -> Self {
@@ -525,5 +529,51 @@ mod tests {
             message.contains("it takes more than 500 steps, with those of jobs that it enqueues"),
             "{message}"
         );
+        assert!(message.contains("give it less to do"), "{message}");
+    }
+
+    /// Does this for ever in its one step.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Endless {
+        Saves,
+        Writes,
+        Computes,
+    }
+
+    #[async_trait::async_trait]
+    impl Job for Endless {
+        const KIND: &'static str = "endless";
+        type Args = ();
+        type Checkpoint = u64;
+        type Output = ();
+
+        fn begin(&self, (): &()) -> u64 {
+            0
+        }
+
+        async fn step(&self, cx: &JobContext, (): &(), mut at: u64) -> Result<Step<u64, ()>, JobError> {
+            loop {
+                at += 1;
+                match self {
+                    Self::Saves => drop(cx.save::<Self>(&at).await?),
+                    Self::Writes => cx.put_output(&format!("out-{at}"), Vec::new()).await?,
+                    Self::Computes => cx.compute(|| ()).await,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_leaves_something_new_without_end_is_given_up() {
+        for (endless, what) in [
+            (Endless::Saves, "saves of new states"),
+            (Endless::Writes, "outputs"),
+            (Endless::Computes, "waits for computations"),
+        ] {
+            let harness = Harness { steps_max: 500, ..Harness::new(endless) };
+            let message = harness.try_check().expect_err("it has no end").to_string();
+            assert!(message.contains(&format!("it takes more than 500 {what}")), "{message}");
+            assert!(message.contains("give it less to do"), "{message}");
+        }
     }
 }

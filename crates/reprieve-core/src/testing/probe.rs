@@ -129,7 +129,7 @@ impl<J: Job> Probe<J> {
             Err(error) => !error.is_retry(),
         };
         if is_last {
-            self.waits.note_progress();
+            self.waits.note_mark();
         }
     }
 }
@@ -169,6 +169,9 @@ impl<J: Job> Job for Probe<J> {
             cx.run.saves.is_pending()
         };
         self.waits.note_begin(cx.job(), whose.1);
+        // The ids of a job's children say when the job was enqueued, which a disturbance of its own parent changes. In
+        // the store of a run no other job has had its id.
+        cx.run.children.note_since(0);
         let Some(part) = &self.part else {
             let step = self.job.step(cx, args, at);
             let ended = self.waits.drive(whose, step, is_saving, |_| ready(Going::On)).await;

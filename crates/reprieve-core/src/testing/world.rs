@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::clock::Waits;
+use super::clock::{Done, Waits};
 use super::points::{Blow, Disturbance};
 use super::probe::{Part, Story};
 use crate::checkpoint::CheckpointEvery;
@@ -24,7 +24,7 @@ use crate::envelope::{Data, Envelope};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId};
 use crate::memory::{self, Fault, Faults, ManualNotices, Op};
-use crate::names::{ARGUMENTS, CLEANING, DRAINS, LOST_WORK, READY, result_blob};
+use crate::names::{ARGUMENTS, CLEANING, DRAINS, LOST_WORK, READY, RESULTS, result_blob};
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::{NewMessage, Store};
 use crate::process::Gate;
@@ -46,17 +46,27 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 /// The longest pause between two looks at the queue.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// The most steps of a run: a minute or two of real time in an unoptimized build.
+/// The most steps of a run, and saves of new states, new outputs, and real waits: a minute or two of real time in an
+/// unoptimized build.
 pub(super) const STEPS_MAX: u64 = 100_000;
 
 /// How often the real time is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often steps move at least before a run is said to get nowhere: in one that computes much they move seldom.
+/// How often steps move at least before a run is said to get nowhere.
 const MOVES_NOWHERE: u64 = 300;
+
+/// Steps that work for so long at a move do not only poll for what never comes.
+const WORK: Duration = Duration::from_millis(2);
+
+/// How many times as long a run may go on without a mark, if its steps work or wait for something real.
+const UNMARKED: u32 = 10;
 
 /// How the reason of a run begins that moves and gets nowhere.
 pub(super) const NOWHERE: &str = "it moves and gets nowhere";
+
+/// The same for one that has done more than it may.
+pub(super) const ENDLESS: &str = "it takes more than";
 
 /// How many calls of each operation of a failing store may fail.
 const FAULTS: u32 = 200;
@@ -76,7 +86,7 @@ pub(super) struct Stage<'a> {
     pub(super) seed: u64,
     /// The longest that a run may take, in simulated time.
     pub(super) within: Duration,
-    /// The most steps of all jobs of a run.
+    /// The most steps of all jobs of a run, and the like.
     pub(super) steps_max: u64,
     pub(super) waits: Arc<Waits>,
     /// How long a run may stand still or get nowhere, in real time.
@@ -196,10 +206,10 @@ enum Judged {
     Moves(u64),
     /// No step moves.
     Still,
-    /// Steps move, and get nowhere.
-    Nowhere,
-    /// It has taken more steps than it may.
-    Endless,
+    /// Steps move, and get nowhere, for this many times as long as they may stand still.
+    Nowhere(u32),
+    /// It has done more of this than it may.
+    Endless(&'static str),
     /// Nobody has taken that no step moves: one has blocked the thread that runs the test.
     Blocked(u64),
 }
@@ -210,36 +220,49 @@ struct Judge {
     /// For how many ticks it may stand still or get nowhere.
     most: u64,
     passed: u64,
-    moves: Unchanged<(u64, (u64, usize))>,
-    /// The steps that got somewhere, and the blobs.
-    progress: Unchanged<(u64, usize)>,
-    /// The number of moves at the last progress.
-    moves_before: u64,
+    /// All that was done, with the number of blobs.
+    moves: Unchanged<(Done, usize)>,
+    /// The marks, the blobs, and the real waits.
+    progress: Unchanged<((u64, usize), u64)>,
+    /// The marks and the blobs.
+    marks: Unchanged<(u64, usize)>,
+    /// What was done at the last progress.
+    before: Done,
 }
 
 impl Judge {
-    const fn new(most: u64) -> Self {
-        let (moves, progress) = (Unchanged::new((0, (0, 0))), Unchanged::new((0, 0)));
-        Self { most, passed: 0, moves, progress, moves_before: 0 }
+    fn new(most: u64) -> Self {
+        let (moves, progress) = (Unchanged::default(), Unchanged::default());
+        Self { most, passed: 0, moves, progress, marks: Unchanged::default(), before: Done::default() }
     }
 
-    fn tick(&mut self, moves: u64, progress: (u64, usize)) -> Option<Judged> {
+    fn tick(&mut self, done: Done, blobs: usize) -> Option<Judged> {
         self.passed += 1;
-        // One that gets somewhere moves, too: an output may be answered at once.
-        let (still, nowhere) = (self.moves.ticks((moves, progress)), self.progress.ticks(progress));
+        let marks = (done.marks, blobs);
+        let (still, unmarked) = (self.moves.ticks((done, blobs)), self.marks.ticks(marks));
+        let nowhere = self.progress.ticks((marks, done.answers));
         if nowhere == 0 {
-            self.moves_before = moves;
+            self.before = done;
         }
         // The thread of the test may be busy for one.
         if still >= self.most.saturating_mul(3).div_ceil(2).max(2) {
             Some(Judged::Blocked(still))
         } else if still >= self.most {
             Some(Judged::Still)
-        } else if nowhere >= self.most && moves - self.moves_before >= MOVES_NOWHERE {
-            Some(Judged::Nowhere)
+        } else if nowhere >= self.most && self.only_polls(done) {
+            Some(Judged::Nowhere(1))
+        } else if unmarked >= self.most.saturating_mul(UNMARKED.into()) {
+            Some(Judged::Nowhere(UNMARKED))
         } else {
             self.passed.is_multiple_of(self.most).then_some(Judged::Moves(self.passed))
         }
+    }
+
+    /// Whether steps have moved much since the last progress, and hardly worked.
+    fn only_polls(&self, done: Done) -> bool {
+        let moves = done.moves - self.before.moves;
+        let worked = done.worked.saturating_sub(self.before.worked);
+        moves >= MOVES_NOWHERE && worked.as_micros() < u128::from(moves) * WORK.as_micros()
     }
 }
 
@@ -258,13 +281,15 @@ impl RealTicks {
         let ticking = move || {
             let mut judge = Judge::new(ticks_of(patience));
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                if waits.steps() >= steps_max {
-                    _ = tell.send(Judged::Endless);
-                }
                 // The store is in memory, and answers at once.
-                let listed = blobs.list("").now_or_never();
-                let blobs = listed.and_then(Result::ok).map_or(0, |names| names.len());
-                match judge.tick(waits.moves(), (waits.progress(), blobs)) {
+                let names = blobs.list("").now_or_never().and_then(Result::ok).unwrap_or_default();
+                // Each job may have a result, and counts by its steps.
+                let outputs = names.iter().filter(|name| !name.as_str().starts_with(RESULTS)).count();
+                let is_beyond = u64::try_from(outputs).is_ok_and(|outputs| outputs >= steps_max);
+                if let Some(what) = waits.beyond(steps_max).or(is_beyond.then_some("outputs")) {
+                    _ = tell.send(Judged::Endless(what));
+                }
+                match judge.tick(waits.done(), names.len()) {
                     Some(Judged::Blocked(ticks)) => end_blocked(kind, ticks),
                     // Who hears it may have ended.
                     Some(judged) => _ = tell.send(judged),
@@ -301,16 +326,13 @@ fn ticks_of(time: Duration) -> u64 {
 }
 
 /// For how many ticks a value has been the same.
+#[derive(Default)]
 struct Unchanged<T> {
     value: T,
     ticks: u64,
 }
 
 impl<T: PartialEq + Copy> Unchanged<T> {
-    const fn new(value: T) -> Self {
-        Self { value, ticks: 0 }
-    }
-
     /// Takes the value at one more tick.
     fn ticks(&mut self, value: T) -> u64 {
         let is_same = std::mem::replace(&mut self.value, value) == value;
@@ -327,7 +349,7 @@ struct Run {
     began: Instant,
     /// When it must have ended.
     until: Instant,
-    /// How many steps it may take.
+    /// How many steps it may take, and the like.
     steps_max: u64,
     waits: Arc<Waits>,
 }
@@ -401,11 +423,12 @@ impl Run {
                     let steps = self.story.progress.get().began;
                     return format!("no step moved for {patience:?} of real time, after {steps} steps");
                 }
-                Some(Judged::Nowhere) => {
-                    return format!("{NOWHERE}, for {patience:?} of real time: {}", self.shown());
+                Some(Judged::Nowhere(times)) => {
+                    let long = patience.saturating_mul(times);
+                    return format!("{NOWHERE}, for {long:?} of real time: {}", self.shown());
                 }
                 // The simulated time may stand still meanwhile, and `ended` with it.
-                Some(Judged::Endless) => return self.endless(),
+                Some(Judged::Endless(what)) => return self.endless(what),
                 Some(Judged::Moves(ticks)) => print_moving(kind, ticks, &self.shown()),
                 // The thread could not be started.
                 None => pending().await,
@@ -413,9 +436,9 @@ impl Run {
         }
     }
 
-    /// Says that it has taken more steps than it may.
-    fn endless(&self) -> String {
-        format!("it takes more than {} steps, with those of jobs that it enqueues", self.steps_max)
+    /// Says that it has done more of this than it may.
+    fn endless(&self, what: &str) -> String {
+        format!("{ENDLESS} {} {what}", self.steps_max)
     }
 
     /// Says how far it is.
@@ -522,8 +545,8 @@ impl Run {
             if Instant::now() >= self.until {
                 return Err(format!("its time is over, after {steps} steps; see `Harness::within`"));
             }
-            if steps >= self.steps_max {
-                return Err(self.endless());
+            if let Some(what) = self.waits.beyond(self.steps_max) {
+                return Err(self.endless(what));
             }
         }
     }

@@ -574,7 +574,7 @@ type Nowhere = fn(&reprieve_core::JobContext) -> futures_util::future::BoxFuture
 
 #[test]
 fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
-    let ways: [(&str, Nowhere); 5] = [
+    let ways: [(&str, Nowhere); 7] = [
         ("saves the same", |cx| {
             Box::pin(async {
                 loop {
@@ -598,6 +598,19 @@ fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
                 None
             })
         }),
+        ("asks the store at once", |cx| {
+            Box::pin(async {
+                while !cx.exists("anything").await.ok()? {}
+                None
+            })
+        }),
+        ("yields", |_| {
+            Box::pin(async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            })
+        }),
         ("goes on", |_| Box::pin(async { Some(Step::Continue(7)) })),
         ("waits", |_| Box::pin(async { Some(Step::Wait(7, Duration::from_secs(1))) })),
     ];
@@ -611,6 +624,41 @@ fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
         assert!(message.contains("s of simulated time, await "), "{how}: {message}");
         assert!(message.contains("Perhaps it only takes longer"), "{how}: {message}");
         assert!(message.contains("it polls for what never comes"), "{how}: {message}");
+    }
+}
+
+/// One that always waits for something real, or works, may take ten times as long.
+#[test]
+fn a_step_that_works_or_looks_for_a_file_without_end_is_given_up() {
+    let ways: [(&str, Nowhere); 2] = [
+        ("looks for a file", |_| {
+            Box::pin(async {
+                while !tokio::task::spawn_blocking(|| std::path::Path::new("/not/there").exists())
+                    .await
+                    .ok()?
+                {
+                    sleep(Duration::from_secs(1)).await;
+                }
+                None
+            })
+        }),
+        ("works", |_| {
+            Box::pin(async {
+                loop {
+                    sleep_really(Duration::from_millis(10));
+                    tokio::task::yield_now().await;
+                }
+            })
+        }),
+    ];
+    for (how, way) in ways {
+        let job: Steps<(), u32, ()> = Steps::new(
+            || 0,
+            move |cx, (), _| Box::pin(async move { way(cx).await.ok_or_else(|| JobError::fatal("it came")) }),
+        );
+        let message = found(Harness::new(job).patience(Duration::from_secs(1))).to_string();
+        assert!(message.contains("it moves and gets nowhere, for 10s of real time"), "{how}: {message}");
+        assert!(message.contains("Perhaps it only takes longer"), "{how}: {message}");
     }
 }
 

@@ -2,12 +2,15 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use reprieve_core::testing::Harness;
-use reprieve_core::{JobError, Step};
+use reprieve_core::{Job, JobContext, JobError, NewJob, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -168,6 +171,75 @@ fn a_job_whose_steps_only_compute_blocks_no_thread() {
 fn a_killed_job_that_begins_anew_gets_somewhere() {
     let job = computes(30, Duration::from_millis(100));
     Harness::new(job).patience(Duration::from_secs(2)).points(2).killed_at_every_step().check();
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+#[async_trait]
+impl Job for Nothing {
+    const KIND: &'static str = "nothing";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, _: &JobContext, _: &u32, (): ()) -> Result<Step<(), ()>, JobError> {
+        Ok(Step::Done(()))
+    }
+}
+
+/// Thirty items of 100 ms in one step, each with a call that needs no time, and none of which leaves anything new.
+#[test]
+fn a_long_step_that_works_and_calls_the_store_or_yields_is_not_given_up() {
+    for call in ["reads", "enqueues", "yields"] {
+        let job: Steps<(), (), ()> = Steps::new(
+            || (),
+            move |cx, (), ()| {
+                Box::pin(async move {
+                    for number in 0..30 {
+                        sleep_really(Duration::from_millis(100));
+                        match call {
+                            "reads" => drop(cx.input("in").await?),
+                            "enqueues" => {
+                                cx.enqueue(vec![NewJob::of::<Nothing>(&number)?]).await?;
+                            }
+                            _ => tokio::task::yield_now().await,
+                        }
+                    }
+                    Ok(Step::Done(()))
+                })
+            },
+        );
+        let harness = Harness::new(job).also(Nothing).input("in", [1]).patience(Duration::from_secs(2));
+        harness.points(1).evicted_at_every_step().check();
+    }
+}
+
+/// Works off what a service has, one in each step, with no state of its own: over 300 moves in the same state.
+#[test]
+fn a_job_that_works_in_the_same_state_is_not_given_up() {
+    let left = Arc::new(AtomicU32::new(0));
+    let (outside, reset, look) = (Arc::clone(&left), Arc::clone(&left), Arc::clone(&left));
+    let job: Steps<(), (), ()> = Steps::new(
+        || (),
+        move |_, (), ()| {
+            let left = Arc::clone(&outside);
+            Box::pin(async move {
+                if left.load(Relaxed) == 0 {
+                    return Ok(Step::Done(()));
+                }
+                sleep_really(Duration::from_millis(15));
+                tokio::task::yield_now().await;
+                left.fetch_sub(1, Relaxed);
+                Ok(Step::Continue(()))
+            })
+        },
+    );
+    let harness = Harness::new(job).before_each_run(move || reset.store(200, Relaxed));
+    let harness = harness.observe(move |_| look.load(Relaxed)).patience(Duration::from_secs(2));
+    harness.points(1).evicted_at_every_step().check();
 }
 
 /// Twenty items of 150 ms, each with an output, without a state.

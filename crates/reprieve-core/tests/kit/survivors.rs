@@ -167,3 +167,36 @@ fn a_job_that_bears_the_failures_of_its_children_survives() {
     });
     Harness::new(job).also(Item).evicted_at_every_step().killed_at_every_step().check();
 }
+
+/// Enqueues the next one below itself, and returns its id; the one at 0 writes an output.
+#[derive(Debug)]
+struct Level;
+
+#[async_trait]
+impl Job for Level {
+    const KIND: &'static str = "level";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = Vec<JobId>;
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, cx: &JobContext, level: &u32, (): ()) -> Result<Step<(), Vec<JobId>>, JobError> {
+        if *level == 0 {
+            cx.put_output("leaf", vec![1]).await?;
+            return Ok(Step::Done(Vec::new()));
+        }
+        Ok(Step::Done(cx.enqueue(vec![NewJob::of::<Self>(&(level - 1))?]).await?))
+    }
+}
+
+/// Where its parent was disturbed, a child is enqueued later, and its own children are the same all the same.
+#[test]
+fn a_job_with_grandchildren_survives() {
+    let top: Steps<(), (), Vec<JobId>> = Steps::new(
+        || (),
+        |cx, (), ()| Box::pin(async { Ok(Step::Done(cx.enqueue(vec![NewJob::of::<Level>(&2)?]).await?)) }),
+    );
+    Harness::new(top).also(Level).evicted_at_every_step().killed_at_every_step().points(10).check();
+    Harness::new(Level).args(&2).evicted_at_every_step().killed_at_every_step().points(10).check();
+}
