@@ -1,13 +1,13 @@
 //! Where the worker's parts hand in what goes into the ledger. The [`bookkeeper`](super::bookkeeper) writes it.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::unix_millis;
 use crate::error::{self, Error};
@@ -112,8 +112,9 @@ impl Books {
         self.hand_in(Note::WorkedOn(unix_millis()));
     }
 
-    /// Waits until all that was handed in is written or given up, for at most `within`.
-    pub(super) async fn flush(&self, within: Duration) {
+    /// Waits until all that was handed in is written or given up: for at most `within`, and for `idle` while nothing is
+    /// written.
+    pub(super) async fn flush(&self, idle: Duration, within: Duration) {
         let (done, all_done) = oneshot::channel();
         let flushed = async {
             if self.notes.send(Note::Flush(done)).await.is_ok() {
@@ -121,14 +122,22 @@ impl Books {
                 let _answered = all_done.await;
             }
         };
-        if timeout(within, flushed).await.is_err() {
-            let waiting = self.notes.max_capacity() - self.notes.capacity();
-            tracing::warn!(
-                ?within,
-                waiting,
-                "timed out writing the last entries of the ledger; reports will lack them"
-            );
+        let (mut flushed, until) = (pin!(flushed), Instant::now() + within);
+        loop {
+            let before = self.counted("ok");
+            if timeout_at(until.min(Instant::now() + idle), &mut flushed).await.is_ok() {
+                return;
+            }
+            if Instant::now() >= until || self.counted("ok") == before {
+                break;
+            }
         }
+        let waiting = self.notes.max_capacity() - self.notes.capacity();
+        tracing::warn!(waiting, "timed out writing the last entries of the ledger; reports will lack them");
+    }
+
+    fn counted(&self, result: &'static str) -> u64 {
+        self.telemetry.ledger_entries.get_or_create(&ByResult { result }).get()
     }
 
     fn hand_in(&self, note: Note) {

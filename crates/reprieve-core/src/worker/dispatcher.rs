@@ -41,8 +41,10 @@ const PREPARE_TRY: Duration = Duration::from_secs(30);
 /// How often a lasting failure of Resume's preparations is logged.
 const PREPARE_ROUND: Duration = Duration::from_secs(10);
 
-/// How long the end of a worker waits for the ledger: at most so long, where its drain has left that of its budget.
-const LAST_ENTRIES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// How long the end of a worker waits for the ledger while nothing is written into it, and in all, where its drain has
+/// left so much of its budget.
+const LEDGER_IDLE: Duration = Duration::from_secs(1);
+const LAST_ENTRIES: Duration = Duration::from_secs(5);
 
 /// The worker's loop and its actors.
 pub(super) struct Dispatcher {
@@ -375,8 +377,8 @@ impl Dispatcher {
         if self.gave_up {
             self.reporter.end_hurriedly().await;
         } else {
-            let within = self.drains.budget_left().clamp(LAST_ENTRIES.0, LAST_ENTRIES.1);
-            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(within));
+            let within = self.drains.budget_left().clamp(LEDGER_IDLE, LAST_ENTRIES);
+            tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LEDGER_IDLE, within));
             for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
                 slots.end().await;
             }

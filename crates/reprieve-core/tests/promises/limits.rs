@@ -223,8 +223,8 @@ async fn a_backlog_over_its_limit_costs_a_bounded_number_of_requests_and_starves
     assert!(most <= 2 * 320, "{most} returns in a second");
     let all = faults.calls(Op::Release);
     assert!(
-        all <= 6_000 + 240 * 20,
-        "{all} returns in four minutes: more than one of each, and few come back"
+        all <= 6_000 + 240 * 40,
+        "{all} returns in four minutes: more than one of each, and 32 come back in a second"
     );
     within(secs(300), "the free jobs", async || seen.of("free").ended == 50).await;
     // Later ones, too, although thousands return before them.
@@ -233,7 +233,7 @@ async fn a_backlog_over_its_limit_costs_a_bounded_number_of_requests_and_starves
     let before = faults.calls(Op::Release);
     sleep(secs(300)).await;
     let returns = faults.calls(Op::Release) - before;
-    assert!(returns <= 300 * 10, "{returns} returns in five minutes, once all have been seen");
+    assert!(returns <= 300 * 40, "{returns} returns in five minutes, once all have been seen");
     let (ended, fit) = (seen.of("limited").ended, began.elapsed().as_secs() / 20);
     assert!(ended as u64 >= fit * 8 / 10, "{ended} of {fit}: its slot is hardly ever free");
 }
