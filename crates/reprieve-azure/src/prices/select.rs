@@ -87,7 +87,7 @@ pub enum NoPrice {
 /// Returns the prices of the size at the time `now`.
 ///
 /// A meter counts if it is of the size, region and currency, of type `Consumption` with the unit
-/// `1 Hour`, neither of the past nor of the future, not `Low Priority`, and has a price above zero. Windows
+/// `1 Hour`, neither of the past nor of the future, neither `Low Priority` nor of Cloud Services, and has a price above zero. Windows
 /// is told from Linux by the product, Spot from regular by the meter's name. Of several, a primary one
 /// counts, and then the one that came into effect last.
 ///
@@ -146,8 +146,15 @@ impl Meter {
             && self.unit_of_measure == "1 Hour"
             && self.retail_price.is_some_and(|price| price.nanos_per_hour() > 0)
             && is_windows == (os == Os::Windows)
+            && !self.is_of_cloud_services()
             && !self.names("Low Priority")
             && self.is_in_effect(now)
+    }
+
+    /// Whether it is an hour in Azure Cloud Services, whose products are listed under the service of VMs with the same
+    /// names of size and meter, as "Dsv5 Series Cloud Services" or "Dsv5 Series CloudServices".
+    fn is_of_cloud_services(&self) -> bool {
+        self.product_name.replace(' ', "").contains("CloudServices")
     }
 
     fn is_in_effect(&self, now: SystemTime) -> bool {

@@ -85,6 +85,19 @@ async fn a_service_that_fails_is_said_and_the_cache_takes_its_place() {
 }
 
 #[tokio::test]
+async fn empty_variables_of_the_cache_are_as_if_they_were_not_set() {
+    let (place, mock) = mock().await;
+    let home = place.path("home");
+    let args = ["prices", "--size", D4S, "--region", "westeurope", "--prices-url", &mock.url()];
+    let mut command = place.command(&args);
+    command.env("HOME", &home).env("XDG_CACHE_HOME", "").env("REPRIEVE_CACHE_DIR", "");
+    let ran =
+        tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs");
+    check(&ran.into(), 0, &["0.0460"], &[]);
+    assert!(home.join(".cache/reprieve/prices").is_dir());
+}
+
+#[tokio::test]
 async fn offline_shows_the_cache_alone_and_its_age_or_what_to_do() {
     let (place, mock) = mock().await;
     let empty = table(&place, &mock.url(), &["--offline"]).await;
@@ -245,6 +258,9 @@ async fn a_watch_reports_each_comparison_and_advises_when_the_verdict_changes() 
     assert_eq!(verdict(r#""verdict":"below""#).await["left_permille"], 80);
     mock.inject(&Fault::Garbage(String::new()), 1);
     until("a failure is said", async || err.find(|line| line.contains("next comparison is in 50ms"))).await;
+    // After a price was found this is a bad day of the service, and no wrong usage.
+    mock.inject(&Fault::Busy { status: 404, retry_after_seconds: None }, 1);
+    until("another is said", async || err.find(|line| line.contains("404"))).await;
     mock.set_spot_price(D4S, "0.0499");
     verdict(r#""verdict":"close""#).await;
     mock.set_spot_price(D4S, "0.06");

@@ -80,7 +80,9 @@ async fn of_two_workers_one_counts_the_completion_also_around_a_freeze() {
 /// The poison queue takes the letter before the message is removed, so a second try sends a second one.
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_under_way_when_a_drain_begins_is_not_sent_again() {
-    for (preempted, late) in [(false, 60), (false, 900), (true, 60), (true, 900)] {
+    for (preempted, late) in
+        [(false, 60), (false, 900), (false, 4_000), (true, 60), (true, 900), (true, 4_000)]
+    {
         let (inner, job) = (memory::store(), Steps::default());
         let (store, faults) = Faults::wrap(inner.clone());
         faults.every_call(Op::DeadLetter, Fault::LateAnswer(ms(late)));

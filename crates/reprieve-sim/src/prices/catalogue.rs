@@ -56,6 +56,12 @@ const ROWS: &[Row] = &[
     but(row(D4S, WE, " Spot", DECOY), &[("isPrimaryMeterRegion", "false")]),
     but(row(D4S, WE, "", DECOY), &[("unitOfMeasure", "1/Month")]),
     but(row(D4S, WE, "", DECOY), &[("serviceName", "Cloud Services")]),
+    // As the service lists them: with the service name of VMs, and a newer date.
+    but(
+        row(D4S, WE, "", DECOY),
+        &[("productName", "Dsv5 Series CloudServices"), ("effectiveStartDate", "2026-01-01T00:00:00Z")],
+    ),
+    but(row(D4S, WE, "", DECOY), &[("productName", "Dsv5 Series Cloud Services")]),
     // The unit price of a reservation is for the whole term.
     but(row(D4S, WE, "", "1189.0"), &[("type", "Reservation"), ("reservationTerm", "1 Year")]),
     but(row(D4S, WE, "", "0.2127"), &[EUR]),

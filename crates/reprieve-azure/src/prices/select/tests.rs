@@ -60,7 +60,7 @@ const PAIR: Result<(u64, u64), NoPrice> = Ok((192_000_000, 48_000_000));
 fn no_other_meter_of_a_size_changes_its_prices() {
     let text = str::to_owned;
     let time = |text: &str| text.parse::<Timestamp>().expect("a time");
-    let decoys: [(&str, Meter); 15] = [
+    let decoys: [(&str, Meter); 17] = [
         ("Low Priority", decoy(|it| it.meter_name = text("D4s v5 Low Priority"))),
         ("Low Priority by its SKU only", decoy(|it| it.sku_name = text("D4s v5 Low Priority"))),
         ("Windows", decoy(|it| it.product_name = text("Virtual Machines Dsv5 Series Windows"))),
@@ -75,6 +75,8 @@ fn no_other_meter_of_a_size_changes_its_prices() {
         ("of another region", decoy(|it| it.arm_region_name = text("westeurope2"))),
         ("of another size", decoy(|it| it.arm_sku_name = text("Standard_D4s_v50"))),
         ("not the primary meter", decoy(|it| it.is_primary_meter_region = false)),
+        ("Cloud Services", decoy(|it| it.product_name = text("Dsv5 Series Cloud Services"))),
+        ("Cloud Services in one word", decoy(|it| it.product_name = text("Dsv5 Series CloudServices"))),
         ("of another service", decoy(|it| it.service_name = text("Cloud Services"))),
     ];
     for (what, decoy) in decoys {

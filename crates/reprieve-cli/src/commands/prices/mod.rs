@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use reprieve::{Result, clock};
 use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 
@@ -103,19 +104,24 @@ struct ServiceArgs {
     prices_url: String,
 
     /// The directory of cached prices [default: in the user's cache directory]
-    #[arg(long, value_name = "DIR", env = "REPRIEVE_CACHE_DIR")]
+    #[arg(long, value_name = "DIR", env = "REPRIEVE_CACHE_DIR", value_parser = directory())]
     cache_dir: Option<PathBuf>,
 
     /// The user's cache directory, by the XDG Base Directory Specification.
-    #[arg(long, value_name = "DIR", env = "XDG_CACHE_HOME", hide = true)]
+    #[arg(long, value_name = "DIR", env = "XDG_CACHE_HOME", hide = true, value_parser = directory())]
     xdg_cache_home: Option<PathBuf>,
+}
+
+/// A directory, which may be empty: by the XDG Base Directory Specification that is none.
+fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 impl ServiceArgs {
     fn open(&self) -> Result<Book> {
         let client = Client::new(&self.prices_url)?;
-        let directory =
-            self.cache_dir.clone().or_else(|| cache::default_directory(self.xdg_cache_home.clone()));
+        let given = self.cache_dir.clone().filter(|directory| !directory.as_os_str().is_empty());
+        let directory = given.or_else(|| cache::default_directory(self.xdg_cache_home.clone()));
         let cache = Cache::new(directory, client.base());
         Ok(Book::new(client, cache))
     }

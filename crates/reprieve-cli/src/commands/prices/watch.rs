@@ -129,7 +129,8 @@ async fn watch(book: &Book, query: &Query, args: &WatchArgs, out: &mut Out) -> R
                 }
                 last = Some(compared.verdict);
             }
-            Err(error) if error.kind() == ErrorKind::Invalid => return Err(error),
+            // Once there was a price, the size and the region are right, and the service has a bad day.
+            Err(error) if error.kind() == ErrorKind::Invalid && last.is_none() => return Err(error),
             Err(error) => print_stderr(&plain(&format!(
                 "failed to {error}; the next comparison is in {}",
                 duration(args.every)

@@ -39,6 +39,10 @@ const REPLACE_TRY: Duration = Duration::from_secs(3);
 /// The same in a drain, so that an unanswered try leaves time for others.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
+/// For which share of the time left one try to dead-letter a message is waited for in a drain. The letter is sent before
+/// the message is removed, so each further try sends another one.
+const DEAD_LETTER_SHARE: f64 = 0.75;
+
 /// How late the end of patience may be noticed before that counts as a freeze.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -278,8 +282,8 @@ struct Settling<'a> {
 }
 
 /// Settles the message of `lease`: calmly, or hurried once a drain begins, without waiting for a try
-/// under way; for that of a dead letter it waits as long as one try may take in a drain. If a new body is too large for
-/// the queue, settles it as `otherwise` returns.
+/// under way; for that of a dead letter it waits for most of the time left. If a new body is too large for the queue,
+/// settles it as `otherwise` returns.
 ///
 /// # Errors
 /// [`LeaseLost`](ErrorKind::LeaseLost) when the message belongs to another owner. Any other: it
@@ -327,9 +331,8 @@ async fn settle_as(
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
     let haste = async {
         let drain = drain.wait_for(|deadline| deadline.is_some()).await;
-        // A dead letter is sent before its message is removed, so a second try sends it twice.
         if let (Settlement::DeadLetter(..), Some(deadline)) = (how, drain) {
-            sleep(DRAIN_TRY.min(deadline.left() / 2)).await;
+            sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE)).await;
         }
         drain
     };
@@ -338,7 +341,11 @@ async fn settle_as(
         drain = haste, if before.is_none() => drain,
         done = settling.persist(&calm) => return settling.end(done),
     };
-    let hurried = terms(shared, ends, drain, part);
+    let mut hurried = terms(shared, ends, drain, part);
+    if matches!(how, Settlement::DeadLetter(..)) {
+        let left = hurried.patience.until.saturating_duration_since(Instant::now());
+        hurried.patience.each = left.mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY);
+    }
     let done = Box::pin(settling.persist(&hurried)).await;
     settling.end(done)
 }
