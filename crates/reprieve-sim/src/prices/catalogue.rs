@@ -157,7 +157,7 @@ mod tests {
             |field: &str| -> BTreeSet<String> { items.iter().map(|item| item[field].to_string()).collect() };
         assert!(values("type").len() == 3 && values("unitOfMeasure").len() == 2);
         assert!(values("isPrimaryMeterRegion").len() == 2 && values("effectiveEndDate").len() == 2);
-        assert!(values("effectiveStartDate").len() == 3 && values("currencyCode").len() == 2);
+        assert!(values("effectiveStartDate").len() == 4 && values("currencyCode").len() == 2);
         assert!(values("productName").iter().any(|name| name.contains("Windows")));
         assert!(values("meterName").iter().any(|name| name.contains("Low Priority")));
         assert!(items.iter().all(|item| item["retailPrice"].is_number()), "prices are numbers");
