@@ -152,7 +152,7 @@ impl Meter {
     }
 
     /// Whether it is an hour in Azure Cloud Services, whose products are listed under the service of VMs with the same
-    /// names of size and meter, as "Dsv5 Series Cloud Services" or "Dsv5 Series CloudServices".
+    /// names of size and meter, as `Dsv5 Series Cloud Services` or `Dsv5 Series CloudServices`.
     fn is_of_cloud_services(&self) -> bool {
         self.product_name.replace(' ', "").contains("CloudServices")
     }
