@@ -2,6 +2,8 @@
 //! demand.
 
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,13 +14,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 /// How long to pause after accepting failed, which happens when too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a stop waits until connections close.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Requests that the connection is reset instead of answered.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +39,20 @@ impl std::error::Error for Reset {}
 
 /// The future of an answer.
 pub(crate) type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, Reset>> + Send>>;
+
+/// Listens on `addr`; port 0 takes a free one. Returns the address that it has.
+pub(crate) async fn listen(addr: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(addr).await?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+/// Waits until the listeners and connections of a mock, which was told to stop, have closed. `what` is the mock.
+pub(crate) async fn closed(tasks: &TaskTracker, what: &str) {
+    if timeout(STOP_TIMEOUT, tasks.wait()).await.is_err() {
+        warn!("the connections of {what} did not close in time");
+    }
+}
 
 /// Accepts connections until it is stopped; each is a task in `tasks`.
 pub(crate) async fn accept<F>(listener: TcpListener, answer: F, stop: CancellationToken, tasks: TaskTracker)

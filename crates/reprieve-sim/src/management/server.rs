@@ -1,25 +1,18 @@
 //! The running mock: its listener, its rows and its refusals.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::body::{self, Body};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use reprieve_core::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::connection::{Answered, Reset, accept};
-
-/// How long a stop waits until connections close.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::connection::{Answered, Reset, accept, closed, listen};
 
 /// The largest request that is read.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -100,12 +93,7 @@ impl ManagementServer {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when there is none.
     pub async fn start(config: Config) -> Result<Self> {
-        let bound = async {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            let addr = listener.local_addr()?;
-            Ok::<_, io::Error>((listener, addr))
-        };
-        let (listener, addr) = bound.await.map_err(|error| {
+        let (listener, addr) = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.map_err(|error| {
             let message = format!("can't listen: {error}");
             Error::new(ErrorKind::Unavailable, "start the mock of Azure Resource Manager", message)
                 .with_source(error)
@@ -137,9 +125,7 @@ impl ManagementServer {
     /// Stops the mock: it answers no more requests, and its port is free when this returns.
     pub async fn stop(self) {
         self.stopping.cancel();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            warn!("the connections of the mock of Azure Resource Manager did not close in time");
-        }
+        closed(&self.tasks, "the mock of Azure Resource Manager").await;
     }
 }
 

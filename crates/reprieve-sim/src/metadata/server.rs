@@ -14,10 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use reprieve_azure::scheduled_events::document::Event;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 use uuid::Uuid;
 
 use super::app::App;
@@ -31,10 +30,7 @@ use super::scenario::Scenario;
 use super::state::{Evicted, State, Which};
 use super::world::World;
 use super::{Announcement, control, endpoints, page};
-use crate::connection::{Answered, Reset, accept};
-
-/// How long a stop waits until connections close.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::connection::{self, Answered, Reset, accept, closed};
 
 /// A running mock. It stops when dropped; [`stop`](Self::stop) waits until it has stopped.
 #[derive(Debug)]
@@ -225,9 +221,7 @@ impl MetadataServer {
     /// Stops the mock: it answers no more requests, and its ports are free when this returns.
     pub async fn stop(self) {
         self.app.stop.cancel();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            warn!("the connections of the mock metadata service did not close in time");
-        }
+        closed(&self.tasks, "the mock metadata service").await;
     }
 
     fn change<T>(
@@ -243,12 +237,7 @@ impl MetadataServer {
 const OPERATION: &str = "start the mock metadata service";
 
 async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let bound = async {
-        let listener = TcpListener::bind(addr).await?;
-        let addr = listener.local_addr()?;
-        Ok::<_, io::Error>((listener, addr))
-    };
-    bound.await.map_err(|error| {
+    connection::listen(addr).await.map_err(|error| {
         let cure = match error.kind() {
             io::ErrorKind::AddrNotAvailable => "choose an address of this machine",
             io::ErrorKind::PermissionDenied => {

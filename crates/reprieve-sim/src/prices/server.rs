@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, Response, StatusCode, header};
@@ -12,19 +11,15 @@ use futures_util::{StreamExt as _, stream};
 use hyper::body::Incoming;
 use reprieve_core::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::catalogue;
 use super::fault::Fault;
 use super::page::Asked;
-use crate::connection::{Answered, Reset, accept};
-
-/// How long a stop waits until connections close.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::connection::{Answered, Reset, accept, closed, listen};
 
 /// The mock's configuration.
 #[derive(Debug, Clone)]
@@ -73,12 +68,7 @@ impl PricesServer {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the address is taken.
     pub async fn start(config: Config) -> Result<Self> {
-        let bound = async {
-            let listener = TcpListener::bind(config.addr).await?;
-            let addr = listener.local_addr()?;
-            Ok::<_, io::Error>((listener, addr))
-        };
-        let (listener, addr) = bound.await.map_err(|error| {
+        let (listener, addr) = listen(config.addr).await.map_err(|error| {
             let message = format!("can't listen on {}: {error}; choose another port", config.addr);
             Error::new(ErrorKind::Unavailable, "start the mock of retail prices", message).with_source(error)
         })?;
@@ -137,9 +127,7 @@ impl PricesServer {
     /// Stops the mock: it answers no more requests, and its port is free when this returns.
     pub async fn stop(self) {
         self.stopping.cancel();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            warn!("the connections of the mock of retail prices did not close in time");
-        }
+        closed(&self.tasks, "the mock of retail prices").await;
     }
 }
 

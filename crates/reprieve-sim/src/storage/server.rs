@@ -1,16 +1,13 @@
 //! The running double: listens on its two ports, owns the stored data, and stops.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::app::App;
 use super::call;
@@ -20,10 +17,7 @@ use super::faults::ActiveFault;
 use super::latency::Latency;
 use super::route::Service;
 use super::rule::Rule;
-use crate::connection::{Answered, accept};
-
-/// How long a stop waits until connections close.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::connection::{self, Answered, accept, closed};
 
 /// The account in the double's URLs and connection string: Azurite's. Other accounts exist as well,
 /// with data of their own.
@@ -139,20 +133,13 @@ impl StorageServer {
     /// returns.
     pub async fn stop(self) {
         self.app.stop.cancel();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            warn!("the connections of the mock storage service did not close in time");
-        }
+        closed(&self.tasks, "the mock storage service").await;
     }
 }
 
 async fn listen(ip: IpAddr, port: u16) -> Result<(TcpListener, SocketAddr)> {
     let addr = SocketAddr::new(ip, port);
-    let bound = async {
-        let listener = TcpListener::bind(addr).await?;
-        let addr = listener.local_addr()?;
-        Ok::<_, io::Error>((listener, addr))
-    };
-    bound.await.map_err(|error| {
+    connection::listen(addr).await.map_err(|error| {
         let message = format!("can't listen on {addr}: {error}; choose another port");
         Error::new(ErrorKind::Unavailable, "start the mock storage service", message).with_source(error)
     })
