@@ -11,12 +11,9 @@ use reqwest::Url;
 use tokio::runtime::Handle;
 
 use super::failure::{Target, failure};
-use super::transport::{Client, Pass};
+use super::transport::{Client, Pass, USER_AGENT};
 use crate::identity::{Chain, FreshToken, STORAGE};
 use crate::storage::account::{Address, SharedKey, SignIn};
-
-/// Comes first in the `User-Agent` of every request, before the SDK's own text.
-const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
 
 /// A signed-in account. Cheap to clone; clones share their connections and their token.
 #[derive(Clone)]
@@ -52,6 +49,16 @@ impl Access {
         let url = under(&self.address.queues, name);
         QueueClient::new(url, None, Some(options))
             .map_err(|error| failure("use a queue", Target::Queue(name), error))
+    }
+
+    /// The queue's messages: the parent of their URLs.
+    pub(crate) fn messages(&self, queue: &str) -> Url {
+        under(&under(&self.address.queues, queue), "messages")
+    }
+
+    /// The client that sends the SDK's requests.
+    pub(crate) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client)
     }
 
     /// A client of the container with this name, which need not exist.

@@ -11,7 +11,7 @@ pub(crate) use failure::{
     Target, absent_is_gone, bounded, failure, is_about_blocks, is_beyond_the_end, is_parent, is_speechless,
     may_be_applied,
 };
-pub(crate) use transport::Pass;
+pub(crate) use transport::{Client, Pass};
 
 use azure_core::http::headers::{HeaderName, Headers};
 use azure_core::time::{OffsetDateTime, parse_rfc7231};

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_core::error::ErrorKind;
+use azure_core::error::{CheckSuccessOptions, ErrorKind};
 use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
-use azure_core::http::{AsyncRawResponse, Body, HttpClient, Request, StatusCode};
+use azure_core::http::{AsyncRawResponse, Body, HttpClient, Request, StatusCode, check_success};
 use futures_util::TryStreamExt as _;
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
-use reqwest::redirect;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue as HttpValue};
+use reqwest::{Method, Url, redirect};
 use tokio::runtime::{Handle, Id};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -23,6 +23,9 @@ pub(crate) use self::unanswered::{Obstacle, Unanswered};
 use crate::cause::root_cause;
 use crate::identity::FreshToken;
 use crate::storage::account::{Address, SharedKey};
+
+/// The `User-Agent` of every request, with the SDK's own text behind it where the SDK made the request.
+pub(crate) const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
 
 /// The connect timeout. The services are a few milliseconds away; a slower one is unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,11 +59,10 @@ pub(crate) const ENDPOINT_HEADER: HeaderName = HeaderName::from_static("x-reprie
 /// Headers of which the service sends at least one with every answer. An answer without any is from
 /// another server: a message that a login page "deleted" would be lost silently, and a checkpoint
 /// that a proxy can't find still exists.
-const OWN_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-ms-request-id"),
-    HeaderName::from_static("x-ms-version"),
-    HeaderName::from_static("x-ms-error-code"),
-];
+const OWN_HEADERS: [&str; 3] = ["x-ms-request-id", VERSION_HEADER, "x-ms-error-code"];
+
+/// Asks for a version of the service's API.
+const VERSION_HEADER: &str = "x-ms-version";
 
 /// The statuses that a proxy or gateway before the service returns when it is overloaded or the
 /// service is away. They are believed without the service's headers.
@@ -92,6 +94,41 @@ impl Client {
         &self.pass
     }
 
+    /// Deletes what is at `url`, in a version of the API. It is the call of every job, and the policies that the SDK
+    /// sends a request through take half as long as sending it.
+    ///
+    /// # Errors
+    /// Those of the SDK.
+    pub(crate) async fn delete(&self, url: Url, version: HttpValue) -> azure_core::Result<()> {
+        let mut request = reqwest::Request::new(Method::DELETE, url);
+        request.headers_mut().insert(VERSION_HEADER, version);
+        let deleted = CheckSuccessOptions { success_codes: &[204] };
+        let answer = check_success(self.answer(request).await?, Some(deleted)).await?;
+        // Read to its end, so that the connection serves the next request.
+        answer.try_into_raw_response().await.map(drop)
+    }
+
+    /// Sends the request with its credentials, and returns the service's answer.
+    async fn answer(&self, mut request: reqwest::Request) -> azure_core::Result<AsyncRawResponse> {
+        // Without a SAS, which is a credential.
+        let url = request.url().clone();
+        self.admit(&mut request).await?;
+        let answer = self.send(&url, request).await?;
+        let status = StatusCode::from(answer.status().as_u16());
+        let strange = !OWN_HEADERS.iter().any(|name| answer.headers().contains_key(*name));
+        if strange && !BUSY.contains(&u16::from(status)) {
+            return Err(Unanswered::by_the_service(&host_of(&url)).into_sdk());
+        }
+        let mut headers = headers_of(answer.headers());
+        if !status.is_success() {
+            self.note_refusal(status, &url, &mut headers);
+        }
+        let body = answer
+            .bytes_stream()
+            .map_err(move |error| Unanswered::to_the_end(&host_of(&url), &error).into_sdk());
+        Ok(AsyncRawResponse::new(status, headers, Box::pin(body)))
+    }
+
     /// Adds the credentials to the request.
     async fn admit(&self, request: &mut reqwest::Request) -> azure_core::Result<()> {
         match &self.pass {
@@ -112,8 +149,8 @@ impl Client {
     }
 
     /// Sends the request. A request whose caller is gone is not sent any more.
-    async fn send(&self, host: &str, request: reqwest::Request) -> azure_core::Result<reqwest::Response> {
-        let unanswered = |error| Unanswered::to_the_request(host, &error).into_sdk();
+    async fn send(&self, url: &Url, request: reqwest::Request) -> azure_core::Result<reqwest::Response> {
+        let unanswered = |error| Unanswered::to_the_request(&host_of(url), &error).into_sdk();
         let Some(io) = &self.io else {
             return self.pools.of(&Handle::current())?.execute(request).await.map_err(unanswered);
         };
@@ -126,7 +163,7 @@ impl Client {
     }
 
     /// Adds to an error answer the data that the error's text needs.
-    fn note_refusal(&self, status: StatusCode, origin: String, headers: &mut Headers) {
+    fn note_refusal(&self, status: StatusCode, url: &Url, headers: &mut Headers) {
         if status == StatusCode::Unauthorized
             && let Pass::Token(token) = &self.pass
         {
@@ -139,29 +176,14 @@ impl Client {
         };
         headers.insert(WAY_HEADER, HeaderValue::from(way));
         headers.insert(ACCOUNT_HEADER, HeaderValue::from(self.account.clone()));
-        headers.insert(ENDPOINT_HEADER, HeaderValue::from(origin));
+        headers.insert(ENDPOINT_HEADER, HeaderValue::from(url.origin().ascii_serialization()));
     }
 }
 
 #[async_trait]
 impl HttpClient for Client {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let mut request = translate(request)?;
-        self.admit(&mut request).await?;
-        let (host, origin) = (host_of(request.url()), request.url().origin().ascii_serialization());
-        let answer = self.send(&host, request).await?;
-        let status = StatusCode::from(answer.status().as_u16());
-        let mut headers = headers_of(answer.headers());
-        let strange = OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none());
-        if strange && !BUSY.contains(&u16::from(status)) {
-            return Err(Unanswered::by_the_service(&host).into_sdk());
-        }
-        if !status.is_success() {
-            self.note_refusal(status, origin, &mut headers);
-        }
-        let body =
-            answer.bytes_stream().map_err(move |error| Unanswered::to_the_end(&host, &error).into_sdk());
-        Ok(AsyncRawResponse::new(status, headers, Box::pin(body)))
+        self.answer(translate(request)?).await
     }
 }
 
@@ -216,6 +238,7 @@ impl Pools {
 
     fn build(&self) -> reqwest::Result<reqwest::Client> {
         let mut builder = reqwest::Client::builder()
+            .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_MAX)
             .pool_idle_timeout(if self.loopback { IDLE_LOOPBACK } else { IDLE_SERVICE })
@@ -275,10 +298,12 @@ fn headers_of(headers: &reqwest::header::HeaderMap) -> Headers {
         let value = value.to_str().ok()?.to_owned();
         Some((HeaderName::from(name.as_str().to_owned()), HeaderValue::from(value)))
     };
-    headers.iter().filter_map(text).collect::<HashMap<_, _>>().into()
+    let mut texts = HashMap::with_capacity(headers.len());
+    texts.extend(headers.iter().filter_map(text));
+    texts.into()
 }
 
-fn host_of(url: &reqwest::Url) -> String {
+fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }

@@ -1,23 +1,25 @@
 //! The calls to one Storage queue, with time limits and Reprieve's errors.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use azure_core::http::{RequestContent, XmlFormat, headers::HeaderName};
 use azure_core::time::OffsetDateTime;
-use azure_storage_queue::QueueClient;
 use azure_storage_queue::models::{
     PeekedMessage, QueueClientGetPropertiesResultHeaders as _, QueueClientPeekMessagesOptions,
     QueueClientReceiveMessagesOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
     QueueMessage, ReceivedMessage, SentMessage,
 };
+use azure_storage_queue::{QueueClient, QueueClientOptions};
 use jiff::Timestamp;
 use reprieve_core::ports::Delivery;
 use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
+use reqwest::{Url, header::HeaderValue};
 
 use super::receipt::ReceiptParts;
 use crate::storage::call::{
-    Access, Effort, Target, absent_is_gone, bounded, failure, is_speechless, temporary, timestamp,
+    Access, Client, Effort, Target, absent_is_gone, bounded, failure, is_speechless, temporary, timestamp,
 };
 
 /// Messages never expire: by default the service would delete even a leased message after seven
@@ -40,6 +42,7 @@ const SINGLE_RECEIVES: u32 = 64;
 /// One queue of the service.
 pub(crate) struct QueueCalls {
     client: QueueClient,
+    deletions: Deletions,
     name: QueueName,
     effort: Effort,
     /// How many more receives take single messages.
@@ -55,7 +58,8 @@ pub(crate) struct Sent {
 impl QueueCalls {
     pub(crate) fn new(access: &Access, name: QueueName, effort: Effort) -> Result<Self> {
         let client = access.queue(name.as_str())?;
-        Ok(Self { client, name, effort, single_receives: AtomicU32::new(0) })
+        let deletions = Deletions::new(access, &name)?;
+        Ok(Self { client, deletions, name, effort, single_receives: AtomicU32::new(0) })
     }
 
     pub(crate) fn name(&self) -> &QueueName {
@@ -209,7 +213,7 @@ impl QueueCalls {
     }
 
     pub(crate) async fn delete(&self, operation: &'static str, message: &ReceiptParts<'_>) -> Result<()> {
-        self.call(operation, self.client.delete_message(message.id, message.pop, None)).await.map(drop)
+        self.call(operation, self.deletions.delete(message)).await
     }
 
     /// Peeks at up to `max` messages without receiving them.
@@ -238,6 +242,33 @@ impl QueueCalls {
             Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
         };
         self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, count).await
+    }
+}
+
+/// Deletes the messages of a queue, past the SDK: see [`Client::delete`].
+/// <https://learn.microsoft.com/rest/api/storageservices/delete-message2>
+struct Deletions {
+    client: Arc<Client>,
+    messages: Url,
+    version: HeaderValue,
+}
+
+impl Deletions {
+    fn new(access: &Access, queue: &QueueName) -> Result<Self> {
+        let version = HeaderValue::try_from(QueueClientOptions::default().version).map_err(|error| {
+            Error::new(ErrorKind::Internal, "use a queue", "the SDK's version is no header")
+                .with_source(error)
+        })?;
+        Ok(Self { client: access.client(), messages: access.messages(queue.as_str()), version })
+    }
+
+    async fn delete(&self, message: &ReceiptParts<'_>) -> azure_core::Result<()> {
+        let mut url = self.messages.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.push(message.id);
+        }
+        url.query_pairs_mut().append_pair("popreceipt", message.pop);
+        self.client.delete(url, self.version.clone()).await
     }
 }
 
