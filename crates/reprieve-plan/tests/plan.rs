@@ -228,6 +228,31 @@ fn deadline_policies_are_replayed_where_availability_is_known() {
 }
 
 #[test]
+fn deadline_policies_are_replayed_on_a_fleet_whose_losses_evict() {
+    let text = include_str!("../traces/aws-p3-fleet.csv");
+    let inputs = Inputs {
+        evictions: Known::Losses(losses(text).unwrap(), Source::Given),
+        availability: Some(Series::parse(text).unwrap()),
+        deadline_ms: Some(12 * HOUR_MS),
+        runs: 5,
+        ..inputs()
+    };
+    assert_eq!(plan(&inputs).policies.len(), 3);
+    assert!(plan(&Inputs { availability: None, ..inputs }).policies.is_empty());
+}
+
+#[test]
+fn another_seed_gives_other_runs_and_overlapping_seeds_the_same() {
+    let costs =
+        |seed, runs| plan(&Inputs { seed, runs, ..inputs() }).rows[3].summaries[1].costs_micros.clone();
+    let (first, second, both) = (costs(0, 3), costs(3, 3), costs(0, 6));
+    assert_ne!(first, second);
+    let mut joined = [first, second].concat();
+    joined.sort_unstable();
+    assert_eq!(joined, both);
+}
+
+#[test]
 fn every_run_is_counted_and_the_plan_is_the_same_again() {
     let pattern = losses(include_str!("../traces/aws-g4dn-fleet.csv")).unwrap();
     let evictions =

@@ -10,6 +10,7 @@ mod doctor;
 mod enqueue;
 mod events;
 mod metadata;
+mod plan;
 mod prices;
 mod redis;
 mod redrive;
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Redrive(redrive::Args),
     Report(report::Args),
     Prices(Box<prices::Args>),
+    Plan(Box<plan::Args>),
     #[command(subcommand)]
     Blobs(blobs::Command),
     Clean(clean::Args),
@@ -66,6 +68,7 @@ impl Command {
             Self::Redrive(args) => args.run(),
             Self::Report(args) => args.run(),
             Self::Prices(args) => args.run(),
+            Self::Plan(args) => args.run(),
             Self::Blobs(command) => command.run(),
             Self::Clean(args) => args.run(),
             Self::Doctor(args) => args.run(),

@@ -158,7 +158,7 @@ fn jobs(inputs: &Inputs) -> Assumption {
 
 fn save(inputs: &Inputs) -> Assumption {
     let source = match (inputs.save_ms, inputs.state_bytes) {
-        (Some(_), _) => Source::Given,
+        (Some(_), _) => inputs.save_source.clone(),
         (None, Some(_)) => Source::Assumed("the size of the state at 50 MB/s; measure yours"),
         (None, None) => Source::Assumed("a small state in the same region; workers assume that, too"),
     };

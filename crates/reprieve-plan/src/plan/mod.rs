@@ -154,7 +154,7 @@ fn row(inputs: &Inputs, scenarios: &[Scenario], strategy: Strategy, progress: &m
     let summaries: Vec<_> = scenarios
         .iter()
         .map(|scenario| {
-            Summary::of_runs(&scenario.model, &strategy, inputs.runs, inputs.deadline_ms, &mut *progress)
+            Summary::of_runs(&scenario.model, &strategy, inputs.seeds(), inputs.deadline_ms, &mut *progress)
         })
         .collect();
     let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::format::{count, duration};
 
 /// Where prices come from.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(in crate::commands) struct Book {
     client: Client,
     cache: Cache,
 }
@@ -19,25 +19,25 @@ pub(super) struct Book {
 /// The source of a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
+pub(in crate::commands) enum Source {
     Service,
     Cache,
 }
 
 /// The meters for one query.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) meters: Vec<Meter>,
+pub(in crate::commands) struct Found {
+    pub(in crate::commands) meters: Vec<Meter>,
     /// When the service was asked.
-    pub(super) asked_unix_ms: i64,
-    pub(super) source: Source,
+    pub(in crate::commands) asked_unix_ms: i64,
+    pub(in crate::commands) source: Source,
 }
 
 /// The meters for some queries in their order, or why there are none, and what else is to be said.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) found: Vec<Result<Found, String>>,
-    pub(super) notes: Vec<String>,
+pub(in crate::commands) struct Findings {
+    pub(in crate::commands) found: Vec<Result<Found, String>>,
+    pub(in crate::commands) notes: Vec<String>,
 }
 
 impl Book {
@@ -47,7 +47,7 @@ impl Book {
 
     /// Finds the meters: those of the cache that are younger than `max_age`, the others from the service, and
     /// where that fails, older ones of the cache.
-    pub(super) async fn find(&self, queries: &[Query], max_age: Duration) -> Findings {
+    pub(in crate::commands) async fn find(&self, queries: &[Query], max_age: Duration) -> Findings {
         let mut findings = Findings::default();
         let kept: Vec<_> = queries.iter().map(|query| self.kept(query, &mut findings)).collect();
         let is_young = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.age() < max_age);
@@ -82,7 +82,7 @@ impl Book {
     }
 
     /// Finds the meters in the cache alone.
-    pub(super) fn offline(&self, queries: &[Query]) -> Findings {
+    pub(in crate::commands) fn offline(&self, queries: &[Query]) -> Findings {
         let mut findings = Findings::default();
         for query in queries {
             let found = self.kept(query, &mut findings).ok_or_else(|| {

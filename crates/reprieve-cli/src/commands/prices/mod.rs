@@ -17,10 +17,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use reprieve::{Result, clock};
 use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 
-use self::book::{Book, Found};
+use self::book::Book;
+pub(super) use self::book::{Found, Source as PriceSource};
 use self::cache::Cache;
+pub(super) use self::number::number;
 use self::page::{Answer, Quote};
 use self::spot::SpotArgs;
+pub(super) use self::spot::{Known, Question, subscription};
 use crate::format::plain;
 use crate::out::{answer, print_stderr};
 
@@ -98,7 +101,7 @@ struct TableArgs {
 
 /// The service of prices, and the cache of its answers.
 #[derive(Debug, clap::Args)]
-struct ServiceArgs {
+pub(super) struct ServiceArgs {
     /// The Retail Prices API, or a mock of it on this machine
     #[arg(long, value_name = "URL", default_value = PRICES_URL, env = "REPRIEVE_PRICES_URL")]
     prices_url: String,
@@ -118,7 +121,7 @@ fn directory() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl ServiceArgs {
-    fn open(&self) -> Result<Book> {
+    pub(super) fn open(&self) -> Result<Book> {
         let client = Client::new(&self.prices_url)?;
         let given = self.cache_dir.clone().filter(|directory| !directory.as_os_str().is_empty());
         let directory = given.or_else(|| cache::default_directory(self.xdg_cache_home.clone()));
@@ -161,7 +164,7 @@ async fn show(args: &TableArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(shown.code()))
 }
 
-const fn os(windows: bool) -> Os {
+pub(super) const fn os(windows: bool) -> Os {
     if windows { Os::Windows } else { Os::Linux }
 }
 

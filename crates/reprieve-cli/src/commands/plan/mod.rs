@@ -1,0 +1,146 @@
+//! `reprieve plan`: what a batch costs under each strategy, when it is done, and which strategy to take.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `args`, `values` | the flags, and how their values are read |
+//! | `batch` | the jobs, and the number of machines |
+//! | `market` | a size in a region with its prices |
+//! | `online` | sizes and regions with the prices and rates of Azure's services |
+//! | `trace` | evictions as they were, from a file |
+//! | `simulate` | the plans of all markets |
+//! | `answer` | the result as data, for `--json` |
+//! | `text`, `page` | the result as text |
+
+mod answer;
+mod args;
+mod batch;
+mod market;
+mod online;
+mod page;
+mod progress;
+mod simulate;
+mod text;
+mod trace;
+mod values;
+
+use std::process::ExitCode;
+
+use reprieve::{Result, clock};
+
+use self::answer::{Answer, Assumed, Problem, Table};
+use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
+use self::batch::Batch;
+use self::market::Market;
+use self::online::Markets;
+use self::simulate::{Planned, simulate};
+use self::trace::Trace;
+use self::values::millis;
+use crate::format::plain;
+use crate::out::{self, print_stderr};
+
+/// The end of `plan --help`.
+const AFTER_HELP: &str = "\
+Either --spot-price and --regular-price, or --sizes and --regions, whose prices are asked for.
+Money is in US dollars, before your own discounts. Both ends of an eviction rate are simulated; an
+unknown rate is not zero. What is assumed stands above the table, with its source.
+Durations are a number and a unit: 500ms, 10s, 5m, 1h.
+Exit codes: 0 planned, also if the advice is not to use Spot; 1 failed, or a price is missing;
+2 wrong usage, a deadline that can't be met, or an unknown size or region.
+Data goes to stdout, everything else to stderr.";
+
+/// Plans a batch: what it costs on Spot and regular VMs, when it is done, and what to deploy
+///
+/// Simulates regular VMs alone and each preset of infra/, with evictions by a rate or by a trace, and
+/// advises the cheapest that meets the deadline and the budget, or not to use Spot, with the reason.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    batch: BatchArgs,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+
+    #[command(flatten)]
+    known: KnownArgs,
+
+    #[command(flatten)]
+    market: MarketArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        super::log_warnings();
+        reprieve::block_on(run(&self)).unwrap_or_else(|error| reprieve::fail(&error))
+    }
+}
+
+async fn run(args: &Args) -> Result<ExitCode> {
+    let batch = Batch::given(&args.batch)?;
+    let rate = args.known.eviction_rate;
+    let trace = args.known.trace.as_deref().map(|file| Trace::read(file, rate)).transpose()?;
+    let markets = if args.market.sizes.is_empty() {
+        Markets { found: vec![Market::given(&args.known)?], ..Markets::default() }
+    } else {
+        let (vms, _) = batch.machines(batch.job_ms, &args.batch, &args.fleet);
+        Markets::ask(&args.market, vms).await?
+    };
+    let is_asked = args.market.sizes.is_empty() || args.market.subscription.is_some();
+    if !is_asked && rate.is_none() && trace.is_none() {
+        print_stderr(
+            "eviction rates are unknown: give --subscription to ask Azure, --eviction-rate, or --trace",
+        );
+    }
+    for note in &markets.notes {
+        print_stderr(&plain(note));
+    }
+    let planned = simulate(args, &batch, trace.as_ref(), &markets.found);
+    let answer = answer(args, &batch, planned, markets.problems);
+    for problem in &answer.problems {
+        print_stderr(&plain(&format!("error: {}", problem.problem)));
+    }
+    if !answer.tables.is_empty() || args.output.json {
+        out::answer(args.output.json, &answer, || page::page(&answer))?;
+    }
+    Ok(ExitCode::from(answer.problems.iter().map(|problem| problem.code).max().unwrap_or(0)))
+}
+
+/// Puts the plans in order, and what all of them assume above them.
+fn answer(args: &Args, batch: &Batch, planned: Vec<Planned>, problems: Vec<Problem>) -> Answer {
+    let mut answer = Answer {
+        at_unix_ms: clock::unix_millis(),
+        jobs: batch.jobs,
+        deadline_ms: args.batch.deadline.map(millis),
+        budget_usd: args.batch.budget_usd,
+        runs: args.output.runs,
+        seed: args.output.seed,
+        assumptions: Vec::new(),
+        tables: Vec::new(),
+        problems,
+    };
+    for planned in planned {
+        match planned {
+            Ok(table) => answer.tables.push(table),
+            Err(problem) => answer.problems.push(problem),
+        }
+    }
+    answer.tables.sort_by(|a, b| {
+        let ((a_late, a), (b_late, b)) = (a.rank(), b.rank());
+        a_late.cmp(&b_late).then(a.total_cmp(&b))
+    });
+    answer.assumptions = shared(&answer.tables);
+    for table in &mut answer.tables {
+        table.assumptions.retain(|it| !answer.assumptions.contains(it));
+    }
+    answer
+}
+
+/// The assumptions of all tables.
+fn shared(tables: &[Table]) -> Vec<Assumed> {
+    let Some((first, others)) = tables.split_first() else { return Vec::new() };
+    let is_shared = |it: &&Assumed| others.iter().all(|other| other.assumptions.contains(it));
+    first.assumptions.iter().filter(is_shared).cloned().collect()
+}
