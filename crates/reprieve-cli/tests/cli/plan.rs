@@ -284,3 +284,36 @@ async fn sizes_without_spot_or_speed_have_a_sentence() {
     assert_eq!(none.code, Some(1), "{none:?}");
     assert!(none.err.contains("the cache has no price of Standard_D4s_v5"), "{none:?}");
 }
+
+#[test]
+fn a_page_has_the_tables_and_curves_and_loads_nothing() {
+    let place = Place::new();
+    let args = ["--eviction-rate", "5-10%", "--deadline", "8h", "--html", "plan.html"];
+    let ran = plan(&place, &args);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "see plan.html\n"));
+    let page = std::fs::read_to_string(place.path("plan.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("Take steady-fleet"), "{page}");
+    // Cost and finish at both ends.
+    assert_eq!(page.matches("class=\"curve\"").count(), 4);
+    assert_eq!(page.matches("<tbody").count(), 1 + 7);
+    for outside in ["<script", "<link", "src=\"http", "@import", "url(", "src=\"/"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let failed = plan(&place, &["--eviction-rate", "5%", "--html", "no/such/directory.html"]);
+    assert!(failed.code == Some(2) && failed.err.contains("name another file"), "{failed:?}");
+}
+
+#[test]
+fn names_of_files_cannot_become_markup_or_drive_the_terminal() {
+    let place = Place::new();
+    place.write("<script>\u{1b}[31m", FLEET);
+    let trace = ["--trace", "<script>\u{1b}[31m"];
+    let text = plan(&place, &trace);
+    assert!(text.code == Some(0) && !text.out.contains('\u{1b}'), "{text:?}");
+    assert_eq!(plan(&place, &[&trace[..], &["--html", "plan.html"]].concat()).code, Some(0));
+    let page = std::fs::read_to_string(place.path("plan.html")).unwrap();
+    assert!(
+        !page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"),
+        "{page}"
+    );
+}

@@ -10,10 +10,13 @@
 //! | `simulate` | the plans of all markets |
 //! | `answer` | the result as data, for `--json` |
 //! | `text`, `page` | the result as text |
+//! | `html`, `curves` | the result as a page |
 
 mod answer;
 mod args;
 mod batch;
+mod curves;
+mod html;
 mod market;
 mod online;
 mod page;
@@ -25,7 +28,7 @@ mod values;
 
 use std::process::ExitCode;
 
-use reprieve::{Result, clock};
+use reprieve::{Error, ErrorKind, Result, clock};
 
 use self::answer::{Answer, Assumed, Problem, Table};
 use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
@@ -102,10 +105,22 @@ async fn run(args: &Args) -> Result<ExitCode> {
     for problem in &answer.problems {
         print_stderr(&plain(&format!("error: {}", problem.problem)));
     }
-    if !answer.tables.is_empty() || args.output.json {
-        out::answer(args.output.json, &answer, || page::page(&answer))?;
-    }
+    print(args, &answer).await?;
     Ok(ExitCode::from(answer.problems.iter().map(|problem| problem.code).max().unwrap_or(0)))
+}
+
+/// Prints the answer, or writes its page. Without a table there is nothing to show but as JSON.
+async fn print(args: &Args, answer: &Answer) -> Result<()> {
+    let OutputArgs { json, html, .. } = &args.output;
+    if answer.tables.is_empty() && !json {
+        return Ok(());
+    }
+    let Some(file) = html else { return out::answer(*json, answer, || page::page(answer)) };
+    tokio::fs::write(file, html::page(answer)).await.map_err(|error| {
+        let message = format!("{} can't be written: {error}; name another file", file.display());
+        Error::new(ErrorKind::Invalid, "write the plan", message).with_source(error)
+    })?;
+    out::answer(false, answer, || format!("see {}\n", file.display()))
 }
 
 /// Puts the plans in order, and what all of them assume above them.

@@ -2,8 +2,8 @@
 
 use super::answer::{Answer, Assumed, Policy, StrategyRow, Table};
 use super::text::{
-    chance_heading, facts, figures, finish, fleets, headline, interval, mean, percent, quota, quota_sentence,
-    source, span, title, usd, usd_mean, world,
+    chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean, percent,
+    quota, quota_sentence, source, span, title, usd, usd_mean, world,
 };
 use crate::format::{plain, table};
 
@@ -42,7 +42,11 @@ fn one(answer: &Answer, table: &Table) -> String {
     text.push_str(&wrapped("advice", &table.advice.reason, 8));
     if let Some(row) = table.advised() {
         text.push_str(&wrapped("quota", &quota_sentence(row), 8));
-        text.push_str(&deployment(table, row));
+        text.push_str(&idle_sentence(row).map(|idle| wrapped("after", &idle, 8)).unwrap_or_default());
+        if !row.bicepparam.is_empty() {
+            text.push_str(&wrapped("deploy", &format!("by {}", deployment(table)), 8));
+        }
+        text.extend(row.bicepparam.iter().map(|line| format!("        {line}\n")));
     }
     text
 }
@@ -93,20 +97,6 @@ fn policies(policies: &[Policy]) -> String {
     };
     let rows: Vec<_> = policies.iter().map(row).collect();
     table(["  POLICY", "COST USD", "P90", "DONE P50", "P95", "IN TIME", "EVICTIONS", "WORK LOST"], &rows)
-}
-
-fn deployment(table: &Table, row: &StrategyRow) -> String {
-    if row.bicepparam.is_empty() {
-        return String::new();
-    }
-    let mut text = "deploy  by these lines of a .bicepparam file (see infra/README.md)\n".to_owned();
-    if let Some(fleets) = fleets(table) {
-        text = format!("deploy  by these lines of a .bicepparam file, and in infra/fleets.json {fleets}\n");
-    }
-    for line in &row.bicepparam {
-        text.push_str(&format!("        {line}\n"));
-    }
-    text
 }
 
 fn assumptions(assumptions: &[Assumed]) -> String {

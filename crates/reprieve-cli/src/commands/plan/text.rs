@@ -71,12 +71,16 @@ pub(super) fn title(table: &Table) -> String {
 pub(super) fn facts(table: &Table) -> String {
     let mut facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
     if let Some(azure) = &table.azure {
-        let rate = azure.eviction_rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate} %"));
+        let rate = azure
+            .eviction_rate
+            .map_or_else(|| "at an unknown rate".to_owned(), |rate| format!("{rate} % an hour"));
         let score = azure.placement_score.as_deref().unwrap_or("unknown");
-        facts.push_str(&format!(", evicted an hour by Azure's count: {rate}, placement: {score}"));
-        if azure.quota_available == Some(false) {
-            facts.push_str(", and the quota does not allow so many");
-        }
+        let quota = match azure.quota_available {
+            Some(true) => "enough",
+            Some(false) => "too small",
+            None => "unknown",
+        };
+        facts.push_str(&format!("; Azure says: evicted {rate}, placement {score}, quota {quota}"));
     }
     facts
 }
@@ -113,10 +117,22 @@ pub(super) const fn chance_heading(answer: &Answer) -> &'static str {
     if answer.deadline_ms.is_some() { "IN TIME" } else { "DONE" }
 }
 
-/// What `infra/fleets.json` has to have besides the parameters.
-pub(super) fn fleets(table: &Table) -> Option<String> {
-    let (size, region) = (table.size.as_ref()?, table.region.as_ref()?);
-    Some(format!("\"location\": \"{region}\", \"sizes\": [\"{size}\"]"))
+/// Where the parameters go, and what else has to be set.
+pub(super) fn deployment(table: &Table) -> String {
+    match (&table.size, &table.region) {
+        (Some(size), Some(region)) => format!(
+            "these lines of a .bicepparam file, with \"location\": \"{region}\" and \"sizes\": [\"{size}\"] in \
+             infra/fleets.json"
+        ),
+        (_, _) => "these lines of a .bicepparam file (see infra/README.md)".to_owned(),
+    }
+}
+
+/// What is paid when the batch is done, unless it is nothing.
+pub(super) fn idle_sentence(row: &StrategyRow) -> Option<String> {
+    let month = usd(row.idle_month_usd);
+    (row.idle_month_usd > 0)
+        .then(|| format!("a month without a job costs {month} USD: delete the fleet, or scale it in, when the batch is done"))
 }
 
 /// The cells of one strategy in one world that all outputs have.
