@@ -117,7 +117,7 @@ fn strategies(answer: &Answer, table: &Table) -> Markup {
                             tr {
                                 @if number == 0 {
                                     th scope="rowgroup" rowspan=(row.worlds.len()) {
-                                        (row.name) @if row.advised { " " span.mark { "advised" } }
+                                        (row.name) @if row.advised { " " span.pick { "advised" } }
                                     }
                                 }
                                 td.number { (world(of)) }

@@ -63,7 +63,7 @@ pub(super) fn headline(answer: &Answer) -> String {
 pub(super) fn title(table: &Table) -> String {
     match (&table.size, &table.region) {
         (Some(size), Some(region)) => format!("{size} in {region}"),
-        (_, _) => "the given prices".to_owned(),
+        (_, _) => "At the given prices".to_owned(),
     }
 }
 
