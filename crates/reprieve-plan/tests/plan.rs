@@ -344,9 +344,16 @@ fn every_assumption_has_a_value_and_only_what_was_given_is_called_so() {
         "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts, \
          and traffic between regions"
     );
-    for subject in
-        ["eviction rate", "boot", "a save", "notice of an eviction", "capacity", "evictions together"]
-    {
+    assert_eq!(value(&plan, "Compute Fleet").0, "asks for another machine 1 min after an eviction");
+    for subject in [
+        "eviction rate",
+        "boot",
+        "a save",
+        "notice of an eviction",
+        "capacity",
+        "evictions together",
+        "Compute Fleet",
+    ] {
         assert!(matches!(value(&plan, subject).1, Source::Assumed(_)), "{subject}");
     }
 }

@@ -75,8 +75,8 @@ pub struct PastPrice {
 }
 
 #[derive(Debug, Deserialize)]
-struct Page<T> {
-    data: Vec<T>,
+struct Page {
+    data: Vec<Box<RawValue>>,
     #[serde(rename = "$skipToken", default)]
     skip_token: Option<String>,
 }
@@ -101,8 +101,8 @@ struct HistoryRow {
 
 #[derive(Debug, Deserialize)]
 struct PriceRow {
-    #[serde(rename = "priceUSD")]
-    price: Box<RawValue>,
+    #[serde(rename = "priceUSD", default)]
+    price: Option<Box<RawValue>>,
     #[serde(rename = "effectiveDate", default)]
     since: Option<String>,
 }
@@ -110,7 +110,7 @@ struct PriceRow {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Scores {
-    placement_scores: Vec<Placement>,
+    placement_scores: Vec<Box<RawValue>>,
 }
 
 impl Client {
@@ -213,7 +213,7 @@ impl Client {
                 );
                 let role = "Compute Recommendations Role";
                 let Scores { placement_scores } = self.post(&path, SCORES_API_VERSION, &body, role).await?;
-                placements.extend(placement_scores);
+                placements.extend(self.rows::<Placement>(&placement_scores)?);
             }
         }
         Ok(placements)
@@ -230,8 +230,8 @@ impl Client {
             }
             let body = json!({ "query": query, "options": options });
             let path = "/providers/Microsoft.ResourceGraph/resources";
-            let page: Page<T> = self.post(path, GRAPH_API_VERSION, &body, "Reader").await?;
-            rows.extend(page.data);
+            let page: Page = self.post(path, GRAPH_API_VERSION, &body, "Reader").await?;
+            rows.extend(self.rows::<T>(&page.data)?);
             skip_token = page.skip_token.filter(|token| !token.is_empty());
             if skip_token.is_none() {
                 return Ok(rows);
@@ -263,17 +263,40 @@ impl Client {
             }
             _ => error,
         })?;
-        serde_json::from_slice(&answer).map_err(|error| {
-            let message = format!("the answer of {} is not as documented: {error}", self.web.base());
-            Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
-        })
+        serde_json::from_slice(&answer).map_err(|error| self.corrupt(error))
+    }
+
+    /// Reads rows. Those that can't be read are left out and logged, unless none can be read: then the service has
+    /// changed.
+    fn rows<T: DeserializeOwned>(&self, rows: &[Box<RawValue>]) -> Result<Vec<T>> {
+        let (mut read, mut faults) = (Vec::new(), Vec::new());
+        for row in rows {
+            match serde_json::from_str(row.get()) {
+                Ok(row) => read.push(row),
+                Err(error) => faults.push(error),
+            }
+        }
+        let skipped = faults.len();
+        match faults.into_iter().next() {
+            Some(error) if read.is_empty() => Err(self.corrupt(error)),
+            Some(error) => {
+                tracing::warn!(skipped, %error, "rows of what Azure knows about Spot can't be read; leaving them out");
+                Ok(read)
+            }
+            None => Ok(read),
+        }
+    }
+
+    fn corrupt(&self, error: serde_json::Error) -> Error {
+        let message = format!("the answer of {} is not as documented: {error}", self.web.base());
+        Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
     }
 }
 
 impl PriceRow {
     fn read(self) -> Option<PastPrice> {
         // The number may be written as a text.
-        let price = parse_price(self.price.get().trim_matches('"'))?;
+        let price = parse_price(self.price?.get().trim_matches('"'))?;
         Some(PastPrice { price, since: self.since.and_then(|since| since.parse().ok()) })
     }
 }

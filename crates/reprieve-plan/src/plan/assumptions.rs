@@ -2,6 +2,7 @@
 
 use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
 use super::scenario::{Scenario, save_ms};
+use crate::fleet::FLEET_DELAY_MS;
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
 const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
@@ -205,7 +206,7 @@ fn save_cost(inputs: &Inputs) -> Assumption {
 }
 
 /// What holds for every plan.
-fn rules() -> [Assumption; 5] {
+fn rules() -> [Assumption; 6] {
     [
         assumption(
             "billing of Spot",
@@ -226,6 +227,11 @@ fn rules() -> [Assumption; 5] {
             "attempts to restore",
             "every 5 min for an hour",
             Source::Assumed("Azure documents how long it tries, but not how often"),
+        ),
+        assumption(
+            "Compute Fleet",
+            format!("asks for another machine {} min after an eviction", FLEET_DELAY_MS / 60_000),
+            Source::Assumed("Azure documents that a fleet keeps its number, but not how soon"),
         ),
         assumption(
             "autoscale",

@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `inputs` | [`Inputs`], and what refuses them |
+//! | `measured` | what a fleet's own ledger says of evictions |
 //! | `scenario` | [`Scenario`]: a world for each end of what is known of evictions |
 //! | `policies` | the deadline policies, where the trace lets them be replayed |
 //! | `advice` | [`Advice`]: which strategy, and why |
@@ -32,6 +33,7 @@ mod advice;
 mod assumptions;
 mod deploy;
 mod inputs;
+mod measured;
 mod policies;
 mod scenario;
 

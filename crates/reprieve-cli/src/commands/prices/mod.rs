@@ -192,6 +192,14 @@ fn quote(query: &Query, found: Result<Found, String>, os: Os) -> Quote {
     let quote = quote.asked(found.asked_unix_ms, found.source);
     match select(&found.meters, query, os, clock::wall_now()) {
         Ok(pair) => quote.priced(&pair),
+        // Only the cache has no price any more; what the service has in its place is not known.
+        Err(NoPrice::NoRegular { .. } | NoPrice::NoSpot { .. }) if found.has_ended() => {
+            let (size, region) = (query.size(), query.region());
+            let why = format!(
+                "the price of {size} in {region} in the cache has ended; ask the service for the new one"
+            );
+            quote.without(why, MISSING)
+        }
         Err(fault) => {
             let is_usage = matches!(fault, NoPrice::UnknownSize { .. } | NoPrice::UnknownRegion { .. });
             let quote = quote.without(fault.to_string(), if is_usage { USAGE } else { MISSING });
