@@ -2,6 +2,7 @@
 
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Summary;
+use reprieve_plan::measured::BestHour;
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Assumption, Plan, PolicyRow, Source, Verdict};
 use serde::{Serialize, Serializer};
@@ -78,6 +79,15 @@ pub(super) struct Table {
     /// Deadline policies, for comparison.
     pub(super) policies: Vec<Policy>,
     pub(super) advice: Advised,
+    /// When to begin; `null` unless a ledger tells.
+    pub(super) begin: Option<Begin>,
+}
+
+/// The best hour of the day to begin.
+#[derive(Debug, Serialize)]
+pub(super) struct Begin {
+    pub(super) hour_utc: u8,
+    pub(super) reason: String,
 }
 
 /// What Azure says of a size in a region.
@@ -204,6 +214,12 @@ pub(super) struct Advised {
     pub(super) reason: String,
 }
 
+impl Begin {
+    pub(super) fn new(best: BestHour) -> Self {
+        Self { hour_utc: best.hour, reason: best.to_string() }
+    }
+}
+
 impl Assumed {
     pub(super) fn new(assumption: &Assumption) -> Self {
         let (kind, source) = match &assumption.source {
@@ -257,7 +273,13 @@ impl Table {
                 strategy: advised.map(|index| plan.rows[index].strategy.name.clone()),
                 reason: plan.advice.reason.clone(),
             },
+            begin: None,
         }
+    }
+
+    /// How long the advised strategy takes in 19 of 20 runs, at the worse end.
+    pub(super) fn longest_ms(&self) -> Option<u64> {
+        self.advised()?.worlds.iter().map(|it| it.finish_ms.p95).max()?
     }
 
     /// The advised strategy.

@@ -3,6 +3,7 @@
 use reprieve_azure::prices::price_text;
 use reprieve_azure::spot::EvictionRate;
 use reprieve_plan::Price;
+use reprieve_plan::measured::Band;
 use reprieve_plan::plan::{Assumption, Known, Source};
 
 use super::args::KnownArgs;
@@ -63,23 +64,24 @@ impl Market {
         })
     }
 
+    /// Azure's bucket, if it is known.
+    pub(super) fn band(&self) -> Option<Band> {
+        let rate = self.azure.as_ref()?.eviction_rate?;
+        let share = |percent: u32| f64::from(percent) / 100.0;
+        Some(Band { low: share(rate.low_percent), high: rate.high_percent.map(share) })
+    }
+
     /// The eviction rate that is planned with where no trace has one: the given one, else Azure's, else none.
     pub(super) fn rate(&self, given: Option<GivenRate>) -> Known {
         let azure = self.azure.as_ref().and_then(|azure| azure.eviction_rate);
-        match (given, azure) {
+        match (given, self.band().zip(azure)) {
             (Some(GivenRate::Between(low, high)), _) => {
                 Known::Rate { low, high, pattern: None, source: Source::Given }
             }
             (Some(GivenRate::Unknown), _) | (None, None) => Known::Unknown,
-            (None, Some(rate)) => {
-                let share = |percent: u32| f64::from(percent) / 100.0;
-                let source = Source::Measured(format!("Azure's Resource Graph, bucket {rate} %"));
-                Known::Rate {
-                    low: share(rate.low_percent),
-                    high: rate.high_percent.map(share),
-                    pattern: None,
-                    source,
-                }
+            (None, Some((Band { low, high }, bucket))) => {
+                let source = Source::Measured(format!("Azure's Resource Graph, bucket {bucket} %"));
+                Known::Rate { low, high, pattern: None, source }
             }
         }
     }

@@ -9,7 +9,7 @@ use reprieve_plan::fleet::Mix;
 use reprieve_plan::plan::{ASSUMED_NOTICE, Assumption, Inputs, Plan};
 
 use super::Args;
-use super::answer::{Assumed, Problem, Table};
+use super::answer::{Assumed, Begin, Problem, Table};
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -55,7 +55,8 @@ fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, prog
     let job_ms = batch.job_ms_at(market.speed);
     let (machines, assumed) = batch.machines(job_ms, &args.batch, &args.fleet);
     let given = args.known.eviction_rate;
-    let evictions = trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines));
+    let evictions =
+        trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines, market.band()));
     let availability = trace.and_then(Trace::availability);
     let inputs = Inputs { evictions, availability, ..inputs(args, batch, market, job_ms, machines) };
     let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Problem {
@@ -66,6 +67,8 @@ fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, prog
     })?;
     let mut table = Table::new(market, &plan, machines, args.fleet.slots, job_ms);
     let further = std::iter::once(assumed).chain(market.assumptions(&inputs.evictions));
+    table.begin =
+        table.longest_ms().zip(trace).and_then(|(run_ms, trace)| trace.best_hour(run_ms)).map(Begin::new);
     insert_after(&mut table.assumptions, "jobs", further);
     Ok(table)
 }

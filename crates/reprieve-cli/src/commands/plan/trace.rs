@@ -6,6 +6,7 @@ use std::path::Path;
 
 use reprieve::{Error, ErrorKind, Result};
 use reprieve_plan::availability::{Life, Loss, Series, TraceError, lives, losses};
+use reprieve_plan::measured::{Band, BestHour, Export};
 use reprieve_plan::plan::{Known, Source};
 
 use super::batch::invalid;
@@ -30,6 +31,8 @@ enum Told {
     Losses(Vec<Loss>, Option<Series>),
     /// How many machines could be had over time.
     Availability(Series),
+    /// What the ledger of workers has seen.
+    Ledger(Export),
 }
 
 impl Trace {
@@ -50,8 +53,8 @@ impl Trace {
         Ok(Self { name, told })
     }
 
-    /// What is known of evictions by this trace, with up to `machines` machines.
-    pub(super) fn known(&self, rate: Option<GivenRate>, machines: u32) -> Known {
+    /// What is known of evictions by this trace, with up to `machines` machines, and beside what Azure says.
+    pub(super) fn known(&self, rate: Option<GivenRate>, machines: u32, azure: Option<Band>) -> Known {
         let source = |more: &str| Source::Measured(format!("{}{more}", self.name));
         match (&self.told, rate) {
             (Told::Lives(lives), _) => Known::Lives(lives.clone(), source("")),
@@ -61,6 +64,8 @@ impl Trace {
             (Told::Losses(losses, _), Some(GivenRate::Unknown) | None) => {
                 Known::Losses(losses.clone(), source(""))
             }
+            // Without a time it was refused when it was read.
+            (Told::Ledger(export), _) => Known::measured(export, azure).unwrap_or(Known::Unknown),
             // Such a series says whether there was Spot at all.
             (Told::Availability(series), _) if series.most() == 1 => {
                 Known::Availability(series.times(machines), source(", where 1 stands for all VMs"))
@@ -78,7 +83,15 @@ impl Trace {
     pub(super) fn availability(&self) -> Option<Series> {
         match &self.told {
             Told::Losses(_, series) => series.clone(),
-            Told::Lives(_) | Told::Availability(_) => None,
+            Told::Lives(_) | Told::Availability(_) | Told::Ledger(_) => None,
+        }
+    }
+
+    /// The best hour of the day to begin a run of this length, if the trace is a ledger's and tells.
+    pub(super) fn best_hour(&self, run_ms: u64) -> Option<BestHour> {
+        match &self.told {
+            Told::Ledger(export) => export.best_hour(run_ms),
+            Told::Lives(_) | Told::Losses(..) | Told::Availability(_) => None,
         }
     }
 }
@@ -105,6 +118,12 @@ fn told(text: &str) -> Result<Told, String> {
     let first = text.lines().next().unwrap_or_default();
     if text.is_empty() {
         Err(said(TraceError::Empty))
+    } else if Export::is_one(text) {
+        let export = Export::parse(text).map_err(|fault| fault.to_string())?;
+        if export.rate().is_none() {
+            return Err("its machines were seen for no time, so it tells nothing of evictions".to_owned());
+        }
+        Ok(Told::Ledger(export))
     } else if text.starts_with('{') {
         let series = Series::parse(text).map_err(said)?;
         if series.most() == 0 {
@@ -151,6 +170,7 @@ mod tests {
             Ok(Told::Losses(_, Some(_))) => "losses",
             Ok(Told::Losses(_, None)) => "losses without time",
             Ok(Told::Availability(_)) => "availability",
+            Ok(Told::Ledger(_)) => "ledger",
             Err(_) => "none",
         }
     }
@@ -162,6 +182,33 @@ mod tests {
         assert_eq!(form("\u{feff}\n{\"metadata\":{\"gap_seconds\":300},\"data\":[4,0,2]}"), "availability");
     }
 
+    /// A ledger of ten machines of ten hours, the first two of which were evicted.
+    fn ledger() -> String {
+        let life = |number: u64| {
+            let (seen, until) = (number * 3_600_000, (number + 10) * 3_600_000);
+            format!(r#"{{"seen_unix_ms":{seen},"until_unix_ms":{until},"evicted":{}}}"#, number < 2)
+        };
+        let lives: Vec<_> = (0..10).map(life).collect();
+        format!(r#"{{"since_unix_ms":0,"lives":[{}]}}"#, lives.join(","))
+    }
+
+    #[test]
+    fn a_ledgers_own_rate_comes_before_azures_and_is_compared_with_it() {
+        assert_eq!(form(&ledger()), "ledger");
+        let trace = Trace { name: "t".to_owned(), told: told(&ledger()).unwrap() };
+        let azure = Band { low: 0.2, high: None };
+        let Known::Rate { low, high: Some(high), source: Source::Measured(source), .. } =
+            trace.known(None, 7, Some(azure))
+        else {
+            panic!("a rate")
+        };
+        assert!(low < 0.02 && high > 0.02 && high < 0.2, "{low} to {high}");
+        assert!(
+            source.contains("measured 2 % an hour") && source.contains("Azure says 20 % or more"),
+            "{source}"
+        );
+    }
+
     #[test]
     fn a_trace_that_tells_nothing_has_a_sentence() {
         for (text, why) in [
@@ -170,6 +217,7 @@ mod tests {
             ("start_utc,lifetime_s,ended_by\n2019-02-18T16:57:39Z,10,stopped\n", "was seen to be evicted"),
             ("{\"metadata\":{\"gap_seconds\":300},\"data\":[0,0]}", "no machine could be had"),
             ("{\"a\":1}", "the trace is no series of the form"),
+            ("{\"since_unix_ms\":0,\"machines\":4}", "the file is no export of the ledger"),
             ("a,b\n1,2\n", "its first line is neither a header"),
             ("0,add,a\n5,remove,b\n", "line 2 of the trace removes \"b\""),
             ("start_utc,lifetime_s\nyesterday,10\n", "a time like 2019-02-18T16:57:39Z"),
@@ -183,7 +231,7 @@ mod tests {
     fn a_series_of_ones_and_zeros_stands_for_all_machines() {
         let told = told("{\"metadata\":{\"gap_seconds\":300},\"data\":[1,0,1]}").unwrap();
         let trace = Trace { name: "t".to_owned(), told };
-        let Known::Availability(series, source) = trace.known(None, 7) else { panic!("a series") };
+        let Known::Availability(series, source) = trace.known(None, 7, None) else { panic!("a series") };
         assert_eq!(series.most(), 7);
         assert_eq!(source, Source::Measured("t, where 1 stands for all VMs".to_owned()));
     }
@@ -191,8 +239,8 @@ mod tests {
     #[test]
     fn fleet_events_take_a_rate_as_its_pattern() {
         let trace = Trace { name: "t".to_owned(), told: told(FLEET).unwrap() };
-        assert!(matches!(trace.known(None, 7), Known::Losses(..)));
-        let known = trace.known(Some(GivenRate::Between(0.05, None)), 7);
+        assert!(matches!(trace.known(None, 7, None), Known::Losses(..)));
+        let known = trace.known(Some(GivenRate::Between(0.05, None)), 7, None);
         assert!(matches!(known, Known::Rate { pattern: Some(_), high: None, .. }));
     }
 }
