@@ -49,6 +49,14 @@ pub(super) struct BatchArgs {
     /// The most that the batch may cost, in US dollars
     #[arg(long, value_name = "USD", value_parser = money, allow_negative_numbers = true)]
     pub(super) budget_usd: Option<Cost>,
+
+    /// A batch like the one in the store: its number of jobs, their time, saves and evictions, as far as it kept them
+    #[arg(long)]
+    pub(super) like_batch: bool,
+
+    /// How long ago that batch was done at most
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = nonzero_duration, requires = "like_batch")]
+    pub(super) since: Duration,
 }
 
 /// The machines.

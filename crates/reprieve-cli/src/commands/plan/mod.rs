@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `args`, `values` | the flags, and how their values are read |
 //! | `batch` | the jobs, and the number of machines |
+//! | `like_batch` | the jobs, as a store has kept them |
 //! | `market` | a size in a region with its prices |
 //! | `online` | sizes and regions with the prices and rates of Azure's services |
 //! | `trace` | evictions as they were, from a file |
@@ -17,6 +18,7 @@ mod args;
 mod batch;
 mod curves;
 mod html;
+mod like_batch;
 mod market;
 mod online;
 mod page;
@@ -28,11 +30,12 @@ mod values;
 
 use std::process::ExitCode;
 
-use reprieve::{Error, ErrorKind, Result, clock};
+use reprieve::{Error, ErrorKind, Result, StoreArgs, clock};
 
 use self::answer::{Answer, Assumed, Problem, Table};
 use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
 use self::batch::Batch;
+use self::like_batch::LikeBatch;
 use self::market::Market;
 use self::online::Markets;
 use self::simulate::{Planned, simulate};
@@ -43,6 +46,7 @@ use crate::out::{self, print_stderr};
 
 /// The end of `plan --help`.
 const AFTER_HELP: &str = "\
+Give --jobs and --job-time, or --like-batch for a batch like the one in the store.
 Either --spot-price and --regular-price, or --sizes and --regions, whose prices are asked for.
 Money is in US dollars, before your own discounts. Both ends of an eviction rate are simulated; an
 unknown rate is not zero. What is assumed stands above the table, with its source.
@@ -72,6 +76,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     output: OutputArgs,
+
+    #[command(flatten, next_help_heading = "Store of --like-batch")]
+    store: StoreArgs,
 }
 
 impl Args {
@@ -82,9 +89,8 @@ impl Args {
 }
 
 async fn run(args: &Args) -> Result<ExitCode> {
-    let batch = Batch::given(&args.batch)?;
+    let (batch, trace) = given(args).await?;
     let rate = args.known.eviction_rate;
-    let trace = args.known.trace.as_deref().map(|file| Trace::read(file, rate)).transpose()?;
     let markets = if args.market.sizes.is_empty() {
         Markets { found: vec![Market::given(&args.known)?], ..Markets::default() }
     } else {
@@ -107,6 +113,20 @@ async fn run(args: &Args) -> Result<ExitCode> {
     }
     print(args, &answer).await?;
     Ok(ExitCode::from(answer.problems.iter().map(|problem| problem.code).max().unwrap_or(0)))
+}
+
+/// The batch, and evictions as they were: by the flags, or by what a store has kept.
+async fn given(args: &Args) -> Result<(Batch, Option<Trace>)> {
+    let rate = args.known.eviction_rate;
+    let trace = args.known.trace.as_deref().map(|file| Trace::read(file, rate)).transpose()?;
+    if !args.batch.like_batch {
+        return Ok((Batch::given(&args.batch)?, trace));
+    }
+    let LikeBatch { batch, machines } = LikeBatch::read(&args.store, &args.batch, &args.fleet).await?;
+    // What was given comes first.
+    let ledger =
+        machines.filter(|machines| rate.is_none() && machines.rate().is_some()).map(Trace::of_ledger);
+    Ok((batch, trace.or(ledger)))
 }
 
 /// Prints the answer, or writes its page. Without a table there is nothing to show but as JSON.

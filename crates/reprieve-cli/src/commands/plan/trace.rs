@@ -53,6 +53,11 @@ impl Trace {
         Ok(Self { name, told })
     }
 
+    /// The ledger of a store.
+    pub(super) const fn of_ledger(machines: Export) -> Self {
+        Self { name: String::new(), told: Told::Ledger(machines) }
+    }
+
     /// What is known of evictions by this trace, with up to `machines` machines, and beside what Azure says.
     pub(super) fn known(&self, rate: Option<GivenRate>, machines: u32, azure: Option<Band>) -> Known {
         let source = |more: &str| Source::Measured(format!("{}{more}", self.name));
