@@ -171,6 +171,9 @@ fn bad_input_is_one_sentence() {
     }
     for (args, why) in [
         (&["--jobs", "0"][..], "0 is not in 1..=1000000"),
+        (&["--jobs", "-5"], "-5"),
+        (&["--vms", "0"], "0 is not in 1..=10000"),
+        (&["--boot", "40d"], "a day at most"),
         (&["--jobs", "5", "--job-time", "0s"], "longer than 0s"),
         (&["--jobs", "5"], "give --jobs and --job-time"),
         (

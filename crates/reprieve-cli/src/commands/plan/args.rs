@@ -23,7 +23,7 @@ const VMS_MAX: i64 = 10_000;
 #[command(next_help_heading = "Batch")]
 pub(super) struct BatchArgs {
     /// The number of jobs
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX), allow_negative_numbers = true)]
     pub(super) jobs: Option<u64>,
 
     /// How long a job runs without interruption; with several sizes, on the first one
@@ -64,7 +64,7 @@ pub(super) struct BatchArgs {
 #[command(next_help_heading = "VMs")]
 pub(super) struct FleetArgs {
     /// The most VMs [default: as many as need three quarters of the deadline, or 20]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=VMS_MAX))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=VMS_MAX), allow_negative_numbers = true)]
     pub(super) vms: Option<u32>,
 
     /// The jobs that a VM runs at a time
@@ -134,6 +134,7 @@ pub(super) struct KnownArgs {
 /// Sizes and regions, and what Azure's services know of them.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sizes and regions")]
+#[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub(super) struct MarketArgs {
     /// VM sizes, separated by commas, such as Standard_D4s_v5: their prices are asked for
     #[arg(

@@ -13,6 +13,10 @@ const COLUMNS: usize = 110;
 /// The columns of an assumption's subject.
 const SUBJECT: usize = 32;
 
+/// What is said below deadline policies.
+const POLICIES: &str =
+    "policies cost machines alone, and are for comparison: nothing carries them out on a fleet yet\n\n";
+
 /// The whole plan.
 pub(super) fn page(answer: &Answer) -> String {
     let mut page = format!("{}\n\nassumptions of all tables\n", headline(answer));
@@ -35,9 +39,7 @@ fn one(answer: &Answer, table: &Table) -> String {
     text.push('\n');
     if !table.policies.is_empty() {
         text.push_str(&policies(&table.policies));
-        let why =
-            "policies cost machines alone, and are for comparison: nothing carries them out on a fleet yet";
-        text.push_str(&format!("{why}\n\n"));
+        text.push_str(POLICIES);
     }
     text.push_str(&wrapped("advice", &table.advice.reason, 8));
     if let Some(row) = table.advised() {
@@ -123,7 +125,7 @@ fn wrapped(subject: &str, text: &str, indent: usize) -> String {
             is_begun = true;
         }
     }
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 #[cfg(test)]

@@ -21,7 +21,10 @@ impl Progress {
 
     /// Counts a run of a table with so many. Tables have about as many runs each.
     pub(super) fn count(&self, of: u64) {
-        self.bar.set_length(of.saturating_mul(self.tables));
+        let all = of.saturating_mul(self.tables);
+        if self.bar.length() != Some(all) {
+            self.bar.set_length(all);
+        }
         self.bar.inc(1);
     }
 

@@ -69,8 +69,8 @@ pub(super) fn title(table: &Table) -> String {
 
 /// Machines, jobs and what Azure says, in a line.
 pub(super) fn facts(table: &Table) -> String {
-    let mut facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
-    if let Some(azure) = &table.azure {
+    let facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
+    let azure = table.azure.as_ref().map(|azure| {
         let rate = azure
             .eviction_rate
             .map_or_else(|| "at an unknown rate".to_owned(), |rate| format!("{rate} % an hour"));
@@ -80,9 +80,9 @@ pub(super) fn facts(table: &Table) -> String {
             Some(false) => "too small",
             None => "unknown",
         };
-        facts.push_str(&format!("; Azure says: evicted {rate}, placement {score}, quota {quota}"));
-    }
-    facts
+        format!("; Azure says: evicted {rate}, placement {score}, quota {quota}")
+    });
+    facts + azure.as_deref().unwrap_or_default()
 }
 
 /// The source of an assumption.

@@ -13,6 +13,9 @@ use crate::values::{duration, nonzero_duration};
 /// The most that a price for an hour may be, in billionths of a dollar: above every VM's.
 const PRICE_MAX: u64 = 1_000_000_000_000;
 
+/// The longest boot: a machine that takes longer is broken.
+const BOOT_MAX_MS: u64 = 24 * 3_600_000;
+
 /// An eviction rate as it is given: a share of the machines in an hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum GivenRate {
@@ -113,6 +116,7 @@ pub(super) fn boot(text: &str) -> Result<(u64, u64), String> {
     let (least, most) = text.split_once('-').unwrap_or((text, text));
     let ms = |text: &str| duration(text.trim()).map(millis);
     match (ms(least), ms(most)) {
+        (Ok(_), Ok(most)) if most > BOOT_MAX_MS => Err("a boot takes a day at most".to_owned()),
         (Ok(least), Ok(most)) if least <= most => Ok((least, most)),
         (Ok(_), Ok(_)) => Err("the shortest boot comes first, such as 2m-5m".to_owned()),
         (Err(_), _) | (_, Err(_)) => Err("it must be one time or two, such as 3m or 2m-5m".to_owned()),
@@ -193,6 +197,7 @@ mod tests {
         assert!(bytes("200").is_err() && bytes("-1MB").is_err() && bytes("99999999999GB").is_err());
         assert_eq!((boot("2m-5m"), boot("90s")), (Ok((120_000, 300_000)), Ok((90_000, 90_000))));
         assert!(boot("5m-2m").expect_err("backwards").contains("first"));
+        assert!(boot("2m-40d").expect_err("too long").contains("a day at most"));
         assert!(boot("5").is_err() && boot("2m-").is_err());
         let of = |text| notice(text).map(|it| it.map(|it| (it.lead_ms, it.share)));
         assert_eq!(
