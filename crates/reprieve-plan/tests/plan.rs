@@ -185,6 +185,33 @@ fn rows_have_the_idle_month_the_quota_and_the_parameters() {
 }
 
 #[test]
+fn traffic_between_regions_is_paid_for_each_save_and_restore() {
+    let mut inputs = Inputs { save_ms: Some(1000), evictions: rate(0.3, None), runs: 10, ..inputs() };
+    let free = plan(&inputs);
+    inputs.prices.traffic = Cost::from_nanos(2_000_000);
+    let paid = plan(&inputs);
+    for (free, paid) in free.rows.iter().zip(&paid.rows) {
+        let (free, paid) = (&free.summaries[0], &paid.summaries[0]);
+        assert_eq!((free.parts_micros[5], free.saves.to_bits()), (0, paid.saves.to_bits()));
+        // 0.002 a save at least, and no more than three restores for each eviction.
+        let (least, traffic) = (paid.saves * 2_000.0, paid.parts_micros[5] as f64);
+        assert!(
+            traffic + 1.0 >= least && traffic <= least + paid.evictions * 6_000.0 + 1.0,
+            "{traffic}, {least}"
+        );
+        let difference = paid.cost_micros.mean - free.cost_micros.mean;
+        assert!((difference - traffic).abs() < 2.0, "{difference}, {traffic}");
+    }
+    let elastic = &paid.rows[3].summaries[0];
+    assert!(elastic.parts_micros[5] as f64 > elastic.saves * 2_000.0 + 1_000.0, "restores count");
+    assert!(matches!(value(&free, "traffic between regions").1, Source::Assumed(_)));
+    assert_eq!(
+        value(&paid, "traffic between regions"),
+        ("0.002000 USD for each save and each restore", &Source::Given)
+    );
+}
+
+#[test]
 fn presets_have_the_parameters_of_their_files() {
     let balanced = Strategy::balanced(20, Mix { base: 2, percent_above: 25 });
     for (strategy, text, count) in [
@@ -341,8 +368,7 @@ fn every_assumption_has_a_value_and_only_what_was_given_is_called_so() {
     );
     assert_eq!(
         value(&plan, "prices").0,
-        "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts, \
-         and traffic between regions"
+        "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts"
     );
     assert_eq!(value(&plan, "Compute Fleet").0, "asks for another machine 1 min after an eviction");
     for subject in [

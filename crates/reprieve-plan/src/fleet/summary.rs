@@ -14,9 +14,9 @@ pub struct Summary {
     pub runs: u32,
     /// The cost in millionths of the currency.
     pub cost_micros: Spread,
-    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, and what
-    /// is paid always.
-    pub parts_micros: [u64; 5],
+    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, what is
+    /// paid always, and traffic.
+    pub parts_micros: [u64; 6],
     /// The time until the last job was done. A run that did not finish has the model's limit.
     pub finished_ms: Spread,
     /// How many runs finished.
@@ -106,6 +106,7 @@ impl Summary {
                 part(|outcome| outcome.cost.disks.micros()),
                 part(|outcome| outcome.cost.saves.micros()),
                 part(|outcome| outcome.cost.always.micros()),
+                part(|outcome| outcome.cost.traffic.micros()),
             ],
             finished_ms: Spread::of_sorted(&finishes_ms),
             finished: count(outcomes.iter().filter(|outcome| finished(outcome)).count()),

@@ -26,7 +26,7 @@ pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
     all.extend(pattern(inputs));
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
-    all.extend([prices(inputs), save_cost(inputs)]);
+    all.extend([prices(inputs), save_cost(inputs), traffic(inputs)]);
     all.extend(rules());
     all
 }
@@ -186,7 +186,7 @@ fn prices(inputs: &Inputs) -> Assumption {
     let usd = |price: crate::money::Price| price.cost(1, 3_600_000);
     let prices = &inputs.prices;
     let value = format!(
-        "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts, and traffic between regions",
+        "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts",
         usd(prices.spot.at(0)),
         usd(prices.regular),
         usd(prices.disks),
@@ -203,6 +203,15 @@ fn save_cost(inputs: &Inputs) -> Assumption {
         Source::Given
     };
     assumption("requests of a save", format!("{} billionths of a USD", cost.nanos()), source)
+}
+
+fn traffic(inputs: &Inputs) -> Assumption {
+    let cost = inputs.prices.traffic;
+    if cost.nanos() == 0 {
+        let why = "the store is in the machines' region, where traffic is free; results and inputs of jobs are not counted";
+        return assumption("traffic between regions", "none", Source::Assumed(why));
+    }
+    assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
 }
 
 /// What holds for every plan.

@@ -74,6 +74,8 @@ pub struct Prices {
     pub always: Price,
     /// The storage requests of a save.
     pub save: Cost,
+    /// The traffic of one saved state, to the store or back; zero within a region.
+    pub traffic: Cost,
     /// Where the prices are from, and of which day.
     pub source: Source,
 }
@@ -154,6 +156,7 @@ impl Inputs {
                 disks: free,
                 always: free,
                 save: ASSUMED_SAVE_COST,
+                traffic: Cost::from_nanos(0),
                 source: Source::Given,
             },
             max_price: MaxPrice::OnDemand,

@@ -184,6 +184,8 @@ pub(super) struct Parts {
     pub(super) saves: u64,
     #[serde(serialize_with = "usd")]
     pub(super) always: u64,
+    #[serde(serialize_with = "usd")]
+    pub(super) traffic: u64,
 }
 
 /// When the last job is done; `null` where so many runs are never done.
@@ -319,12 +321,12 @@ impl StrategyRow {
 
 impl Figures {
     fn new(summary: &Summary) -> Self {
-        let [regular, spot, disks, saves, always] = summary.parts_micros;
+        let [regular, spot, disks, saves, always, traffic] = summary.parts_micros;
         // Those that were never done have the limit, and are the last.
         let done = usize::try_from(summary.finished).unwrap_or(usize::MAX).min(summary.finishes_ms.len());
         Self {
             cost_usd: Money::new(summary.cost_micros),
-            parts_usd: Parts { regular, spot, disks, saves, always },
+            parts_usd: Parts { regular, spot, disks, saves, always, traffic },
             finish_ms: Finish::new(summary.finished_ms, summary.finished, summary.runs),
             chance: summary.chance(),
             evictions: summary.evictions,

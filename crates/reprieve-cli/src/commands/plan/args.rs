@@ -23,7 +23,10 @@ const VMS_MAX: i64 = 10_000;
 #[command(next_help_heading = "Batch")]
 pub(super) struct BatchArgs {
     /// The number of jobs
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX), allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX),
+        allow_negative_numbers = true
+    )]
     pub(super) jobs: Option<u64>,
 
     /// How long a job runs without interruption; with several sizes, on the first one
@@ -121,6 +124,13 @@ pub(super) struct KnownArgs {
     /// What is paid for an hour while the deployment exists, in US dollars: gateways, addresses, private endpoints
     #[arg(long, value_name = "USD", default_value = "0", value_parser = price_or_zero, allow_negative_numbers = true)]
     pub(super) always_price: Price,
+
+    /// The price of traffic for each GB, in US dollars, if the store is in another region
+    #[arg(
+        long, value_name = "USD", default_value = "0", value_parser = price_or_zero, allow_negative_numbers = true,
+        requires = "state"
+    )]
+    pub(super) traffic_price: Price,
 
     /// The share of VMs that is evicted in an hour: 7.5%, 5-10%, 20+%, or unknown
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]

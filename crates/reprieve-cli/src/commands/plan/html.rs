@@ -160,8 +160,8 @@ fn policies(policies: &[Policy]) -> Markup {
             table {
                 thead {
                     tr {
-                        th { "Policy" } th { "Cost, USD" } th { "p90" } th { "Done, p50" } th { "p95" } th { "In time" } th { "Evictions" }
-                        th { "Work lost" }
+                        th { "Policy" } th { "Cost, USD" } th { "p90" } th { "Done, p50" } th { "p95" } th { "In time" }
+                        th { "Evictions" } th { "Work lost" }
                     }
                 }
                 tbody {

@@ -2,7 +2,7 @@
 //!
 //! | kept | by | so it is measured |
 //! |---|---|---|
-//! | results, with the time of each | jobs that return something, for 30 days | how many jobs were done, and when the last one was |
+//! | results, with their times | jobs that return something, for 30 days | how many jobs were done, and until when |
 //! | jobs that were completed | the reports of workers, for a day | how many jobs were done, where they leave no result |
 //! | when machines were seen | the ledger, for 90 days | the time of machines in the batch, and the rate of evictions |
 //! | the mean time of a save | the reports of workers, for a day | what a save costs |

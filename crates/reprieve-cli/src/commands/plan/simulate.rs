@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
+use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{ASSUMED_NOTICE, Assumption, Inputs, Plan};
 
 use super::Args;
@@ -80,6 +82,12 @@ fn insert_after(all: &mut Vec<Assumed>, subject: &str, further: impl Iterator<It
     all.splice(at..at, further);
 }
 
+/// The price of a state's traffic, by that of a GB.
+fn traffic(price: Price, bytes: u64) -> Cost {
+    let nanos = u128::from(price.nanos_per_hour()) * u128::from(bytes) / 1_000_000_000;
+    Cost::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u32) -> Inputs {
     // Bounded by the flag.
     let jobs = usize::try_from(batch.jobs).unwrap_or(usize::MAX);
@@ -105,6 +113,7 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
     };
     inputs.prices.disks = args.known.disk_price;
     inputs.prices.always = args.known.always_price;
+    inputs.prices.traffic = traffic(args.known.traffic_price, args.batch.state.unwrap_or(0));
     inputs.prices.source = market.source.clone();
     inputs
 }

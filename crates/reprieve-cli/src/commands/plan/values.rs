@@ -41,7 +41,7 @@ pub(super) fn price(text: &str) -> Result<Price, String> {
 /// A price that may be zero.
 pub(super) fn price_or_zero(text: &str) -> Result<Price, String> {
     let price = decimal(text).filter(|price| price.nanos_per_hour() <= PRICE_MAX);
-    price.ok_or_else(|| "it must be US dollars for an hour, from 0 to 1000, such as 0.0033".to_owned())
+    price.ok_or_else(|| "it must be US dollars from 0 to 1000, such as 0.0033".to_owned())
 }
 
 /// A sum of money above zero.

@@ -1,18 +1,14 @@
-//! `reprieve plan`: with given prices, with traces, and on mocks of Azure's services.
+//! `reprieve plan`: with given prices, and with traces.
 
-use std::time::Duration;
+mod like_batch;
+mod online;
 
-use reprieve::worker::{Worker, stopping};
-use reprieve::{Job, JobContext, JobError, NewJob, Step, async_trait};
-use reprieve_sim::management::{self, ManagementServer};
-use reprieve_sim::prices::{Config, PricesServer};
 use serde_json::Value;
 
-use crate::support::{Place, Ran, until};
+use crate::support::{Place, Ran};
 
-const FLEET: &str = include_str!("../../../reprieve-plan/traces/aws-p3-fleet.csv");
-const LIVES: &str = include_str!("../../../reprieve-plan/traces/gcp-lifetimes.csv");
-const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000001";
+const FLEET: &str = include_str!("../../../../reprieve-plan/traces/aws-p3-fleet.csv");
+const LIVES: &str = include_str!("../../../../reprieve-plan/traces/gcp-lifetimes.csv");
 
 /// A batch that is done in seconds, and a few runs of it.
 const BATCH: [&str; 9] = ["plan", "--jobs", "60", "--job-time", "40m", "--vms", "10", "--runs", "12"];
@@ -89,6 +85,27 @@ fn an_open_end_is_said_and_an_unknown_rate_is_not_zero() {
         assert!(row(table, "elastic")["worlds"][1]["evictions"].as_f64().unwrap() > 0.0);
         assert!(table["advice"]["reason"].as_str().unwrap().contains("is unknown"), "{table}");
     }
+}
+
+#[test]
+fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
+    let place = Place::new();
+    let cost = |more: &[&str]| {
+        let args =
+            [&["--json", "--eviction-rate", "5%", "--state", "1GB", "--save-cost", "5s"], more].concat();
+        let found = json(&plan(&place, &args));
+        let figures = &row(&found["tables"][0], "elastic")["worlds"][0];
+        let number = |value: &Value| value.as_f64().expect("a number");
+        (number(&figures["cost_usd"]["mean"]), number(&figures["parts_usd"]["traffic"]))
+    };
+    let (free, none) = cost(&[]);
+    let (paid, traffic) = cost(&["--traffic-price", "0.02"]);
+    assert!(
+        none == 0.0 && traffic > 1.0 && (paid - free - traffic).abs() < 0.001,
+        "{free}, {paid}, {traffic}"
+    );
+    let alone = plan(&place, &["--traffic-price", "0.02"]);
+    assert!(alone.code == Some(2) && alone.err.contains("--state"), "{alone:?}");
 }
 
 #[test]
@@ -191,107 +208,6 @@ fn bad_input_is_one_sentence() {
     }
 }
 
-/// Plans sizes and regions on the mocks.
-async fn online(place: &Place, azure: management::Config, args: &[&str]) -> Ran {
-    let prices = PricesServer::start(Config::default()).await.expect("a mock");
-    let azure = ManagementServer::start(azure).await.expect("a mock");
-    let (prices, azure, cache) = (prices.url(), azure.url(), place.path("cache").display().to_string());
-    let at = ["--prices-url", &prices, "--management-url", &azure, "--cache-dir", &cache];
-    let mut command = place.command(&[&BATCH[..], args, &at].concat());
-    tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs").into()
-}
-
-#[tokio::test]
-async fn sizes_and_regions_have_a_table_each_the_best_first() {
-    let place = Place::new();
-    let args = [
-        "--sizes",
-        "Standard_D2s_v5,Standard_D4s_v5",
-        "--regions",
-        "westeurope,northeurope",
-        "--speed",
-        "standard_d4s_v5=2.1",
-        "--subscription",
-        SUBSCRIPTION,
-        "--deadline",
-        "12h",
-    ];
-    let ran = online(&place, management::Config::default(), &[&args[..], &["--json"]].concat()).await;
-    let found: Value = serde_json::from_str(&ran.out).expect("JSON");
-    let of = |table: &Value| {
-        (table["size"].as_str().unwrap().to_owned(), table["region"].as_str().unwrap().to_owned())
-    };
-    let order: Vec<_> = found["tables"].as_array().unwrap().iter().map(of).collect();
-    let names = |size: &str, region: &str| (size.to_owned(), region.to_owned());
-    assert_eq!(
-        order,
-        [
-            names("Standard_D4s_v5", "northeurope"),
-            names("Standard_D4s_v5", "westeurope"),
-            names("Standard_D2s_v5", "westeurope"),
-        ]
-    );
-    let table = &found["tables"][1];
-    assert_eq!(table["azure"]["eviction_rate"], serde_json::json!({ "low_percent": 0, "high_percent": 5 }));
-    assert_eq!(table["azure"]["placement_score"], "high");
-    assert_eq!(table["job_ms"], 1_142_858, "40 min at 2.1 times the speed");
-    assert_eq!(table["worlds"][1]["name"], "5 % evicted an hour");
-    assert_eq!(found["tables"][0]["worlds"].as_array().map(Vec::len), Some(1), "20+ has no upper end");
-    assert_eq!(found["tables"][2]["worlds"][1]["name"], "20 % evicted an hour", "no rate is unknown, not 0");
-    assert_eq!(found["problems"][0]["region"], "northeurope");
-    assert_eq!(ran.code, Some(2), "a size is unknown in a region: {}", ran.err);
-    let text = online(&place, management::Config::default(), &args).await;
-    insta::assert_snapshot!(
-        "online",
-        format!("{}{}", text.out, text.err).replace("asked now", "kept for 0s")
-    );
-}
-
-#[tokio::test]
-async fn a_missing_role_is_said_and_the_plan_goes_on() {
-    let place = Place::new();
-    let denied =
-        management::Config { reader: false, recommendations: false, ..management::Config::default() };
-    let args = ["--sizes", "Standard_D4s_v5", "--regions", "westeurope", "--subscription", SUBSCRIPTION];
-    let ran = online(&place, denied, &args).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    for role in ["eviction rates are unknown", "\"Reader\"", "\"Compute Recommendations Role\""] {
-        assert!(ran.err.contains(role), "{role} in {}", ran.err);
-    }
-    assert!(ran.out.contains("unknown: none, and 20 % of the machines an hour"), "{}", ran.out);
-    let unasked = online(&place, management::Config::default(), &args[..4]).await;
-    assert!(unasked.err.contains("give --subscription"), "{unasked:?}");
-    let words: Vec<_> = unasked.out.split_whitespace().collect();
-    assert!(words.join(" ").contains("(measured: the Retail Prices API, asked now)"), "{unasked:?}");
-}
-
-#[tokio::test]
-async fn sizes_without_spot_or_speed_have_a_sentence() {
-    let place = Place::new();
-    for (sizes, region, code, why) in [
-        ("Standard_X1", "westeurope", 2, "there is no price of size \"Standard_X1\""),
-        ("Standard_B2ms", "westeurope", 2, "Standard_B2ms is of the B series"),
-        ("Standard_D4s_v5", "chinaeast2", 2, "21Vianet"),
-        ("Standard_D4s_v5", "mars", 2, "no VM has a price in region \"mars\""),
-        ("Standard_D4s_v5,Standard_F16s", "westeurope", 2, "how fast jobs run on Standard_F16s is not known"),
-    ] {
-        let ran = online(
-            &place,
-            management::Config::default(),
-            &["--sizes", sizes, "--regions", region, "--eviction-rate", "5%"],
-        )
-        .await;
-        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "{ran:?}");
-        assert!(ran.err.contains(why) && ran.err.lines().count() == 1, "{why}: {ran:?}");
-    }
-    let offline =
-        ["--sizes", "Standard_D4s_v5", "--regions", "westeurope", "--eviction-rate", "5%", "--offline"];
-    let fresh = Place::new();
-    let none = online(&fresh, management::Config::default(), &offline).await;
-    assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.err.contains("the cache has no price of Standard_D4s_v5"), "{none:?}");
-}
-
 #[test]
 fn a_page_has_the_tables_and_curves_and_loads_nothing() {
     let place = Place::new();
@@ -323,65 +239,4 @@ fn names_of_files_cannot_become_markup_or_drive_the_terminal() {
         !page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"),
         "{page}"
     );
-}
-
-/// A job of three short steps, with a result.
-#[derive(Debug)]
-struct Quick;
-
-#[async_trait]
-impl Job for Quick {
-    const KIND: &'static str = "quick";
-    type Args = u32;
-    type Checkpoint = u32;
-    type Output = u32;
-
-    fn begin(&self, _: &u32) -> u32 {
-        0
-    }
-
-    async fn step(&self, _: &JobContext, args: &u32, at: u32) -> Result<Step<u32, u32>, JobError> {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        Ok(if at < 2 { Step::Continue(at + 1) } else { Step::Done(*args) })
-    }
-}
-
-#[tokio::test]
-async fn a_plan_like_a_batch_has_the_jobs_and_times_of_the_store() {
-    let place = Place::new();
-    let client = place.client().await;
-    let like = [&["plan", "--like-batch", "--json", "--runs", "2", "--vms", "2"], &PRICES[..]].concat();
-    let nothing = place.run(&like);
-    assert_eq!(nothing.code, Some(2), "{nothing:?}");
-    assert!(nothing.err.contains("no job was done in this store in the last 7d"), "{nothing:?}");
-
-    let jobs = (0..12).map(|number| NewJob::of::<Quick>(&number).expect("arguments")).collect();
-    client.producer().enqueue(jobs).await.expect("enqueued");
-    let worker =
-        Worker::builder(client.store().clone()).vm("workers_7").job(Quick).build().expect("a worker");
-    let (stopper, stopping) = stopping();
-    let running = tokio::spawn(worker.run(stopping));
-    let store = client.store();
-    until("all are done", async || {
-        let results = store.blobs.list("results/").await.expect("a list");
-        (results.len() == 12).then_some(())
-    })
-    .await;
-    stopper.stop();
-    running.await.expect("no panic");
-
-    let ran = place.run(&like);
-    let found = json(&ran);
-    assert_eq!(found["jobs"], 12);
-    let job_ms = found["tables"][0]["job_ms"].as_u64().unwrap();
-    assert!((1..10_000).contains(&job_ms), "{job_ms}");
-    let jobs = found["assumptions"].as_array().unwrap().iter().find(|it| it["subject"] == "jobs").unwrap();
-    assert_eq!(jobs["kind"], "measured");
-    assert!(jobs["source"].as_str().unwrap().starts_with("this store: 12 jobs in "), "{jobs}");
-    // What is given comes first.
-    let given = json(
-        &place.run(&[&like[..], &["--job-time", "1h", "--jobs", "3", "--eviction-rate", "5%"]].concat()),
-    );
-    assert_eq!((&given["jobs"], &given["tables"][0]["job_ms"]), (&3.into(), &3_600_000.into()));
-    assert_eq!(given["tables"][0]["worlds"][0]["name"], "5 % evicted an hour");
 }
