@@ -2,6 +2,7 @@
 
 mod book;
 mod cache;
+mod lookup;
 mod number;
 mod page;
 mod spot;
@@ -19,6 +20,7 @@ use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 
 use self::book::{Book, Found};
 use self::cache::Cache;
+pub(crate) use self::lookup::Lookup;
 use self::page::{Answer, Quote};
 use self::spot::SpotArgs;
 use crate::format::plain;
@@ -98,7 +100,7 @@ struct TableArgs {
 
 /// The service of prices, and the cache of its answers.
 #[derive(Debug, clap::Args)]
-struct ServiceArgs {
+pub(crate) struct ServiceArgs {
     /// The Retail Prices API, or a mock of it on this machine
     #[arg(long, value_name = "URL", default_value = PRICES_URL, env = "REPRIEVE_PRICES_URL")]
     prices_url: String,
