@@ -178,12 +178,12 @@ async fn each_hour_counts_at_the_price_of_that_time_where_azure_or_a_file_has_it
     let server = ManagementServer::start(azure(true)).await.expect("a mock");
     let at = server.url();
     let history = ["--prices", "ask", "--price-history", "--management-url", &at];
-    let rounded = |figures: &Value| (figures["total"]["cost"].as_f64().unwrap() * 1_000.0).round();
+    let rounded = |figures: &Value| format!("{:.3}", figures["total"]["cost"].as_f64().unwrap());
     let figures = money(&place, &mock.url(), &history).await;
     // Five hours at 0.04 and five at 0.08.
     assert_eq!(
         (rounded(&figures), &figures["machines"][0]["basis"]),
-        (600.0, &"history".into()),
+        ("0.600".to_owned(), &"history".into()),
         "{figures}"
     );
 
@@ -198,7 +198,7 @@ async fn each_hour_counts_at_the_price_of_that_time_where_azure_or_a_file_has_it
     std::fs::write(place.path("prices.json"), printed.stdout).unwrap();
     let requests = mock.requests().len();
     let from_file = money(&place, &mock.url(), &["--prices", "prices.json"]).await;
-    assert_eq!((rounded(&from_file), mock.requests().len()), (600.0, requests), "{from_file}");
+    assert_eq!((rounded(&from_file), mock.requests().len()), ("0.600".to_owned(), requests), "{from_file}");
 
     // Without the role the present price counts, and that is said.
     let denied = ManagementServer::start(azure(false)).await.expect("a mock");
@@ -209,5 +209,5 @@ async fn each_hour_counts_at_the_price_of_that_time_where_azure_or_a_file_has_it
     )
     .await;
     assert!(ran.err.contains("past prices are unknown") && ran.err.contains("\"Reader\""), "{ran:?}");
-    assert_eq!(rounded(&serde_json::from_str::<Value>(&ran.out).unwrap()["money"]), 460.0);
+    assert_eq!(rounded(&serde_json::from_str::<Value>(&ran.out).unwrap()["money"]), "0.460");
 }

@@ -14,7 +14,6 @@ use super::file;
 use crate::commands::prices::{Lookup, ServiceArgs};
 
 #[derive(Debug, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub(crate) struct MoneyArgs {
     /// What the machines cost: `ask`, `cache`, or a file
     ///

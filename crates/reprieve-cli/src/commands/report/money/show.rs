@@ -23,9 +23,10 @@ const HEADINGS: [&str; 10] =
 pub(crate) fn text(money: Option<&Money>) -> String {
     let Some(money) = money else { return format!("\n{HOW_TO_GET}\n") };
     let mut text = String::from("\n");
-    for sentence in sentences(money) {
+    let verdict = (money.total.machines > 0).then(|| verdict(money));
+    for sentence in verdict.into_iter().chain(notes(money)) {
         // Writing to a string can't fail.
-        let _infallible = writeln!(text, "{sentence}");
+        let _infallible = writeln!(text, "{}", plain(&sentence));
     }
     if !money.machines.is_empty() {
         text.push('\n');
@@ -43,20 +44,18 @@ pub(crate) fn section(money: Option<&Money>) -> Markup {
             @match money {
                 None => p { (HOW_TO_GET) },
                 Some(money) => {
-                    @if money.total.machines > 0 { (bars(money)) }
-                    @for sentence in sentences(money) { p { (plain(&sentence)) } }
-                    @if !money.machines.is_empty() { (html_table(money)) }
+                    @if money.total.machines > 0 { p { (plain(&verdict(money))) } (bars(money)) (html_table(money)) }
+                    @for sentence in notes(money) { p { (plain(&sentence)) } }
                 }
             }
         }
     }
 }
 
-/// What is said about the figures, the most important first.
-fn sentences(money: &Money) -> Vec<String> {
+/// What is said about the figures, besides the most important.
+fn notes(money: &Money) -> Vec<String> {
     let mut sentences = Vec::new();
     if money.total.machines > 0 {
-        sentences.push(verdict(money));
         sentences.push(parts(money));
     }
     sentences.extend(money.unpriced.iter().map(unpriced));
@@ -117,7 +116,8 @@ fn unpriced(it: &Unpriced) -> String {
 /// What was saved, in percent of what regular machines would have cost.
 fn share(sums: &Sums) -> String {
     let regular = i128::try_from(sums.regular.micros()).unwrap_or(i128::MAX).max(1);
-    let permille = sums.saved_micros.saturating_mul(1_000) / regular;
+    // Of what was saved: a share below zero is not shown.
+    let permille = (sums.saved_micros.saturating_mul(1_000) + regular / 2) / regular;
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
@@ -173,15 +173,18 @@ fn bars(money: &Money) -> Markup {
         let permille = (micros * 1_000 + most / 2) / most;
         format!("width:{}.{}%", permille / 10, permille % 10)
     };
-    let shown = |cost: Cost| format!("{} {}", money.amount(cost), money.currency);
+    let shown = |cost: Cost| format!("{} {}", money.amount(cost), plain(&money.currency));
     let used = cost.micros().saturating_sub(lost.micros());
     html! {
         div.money role="img" aria-label={ "It cost " (shown(cost)) ", regular machines " (shown(regular)) } {
             span.what { "It cost" }
-            span.bar { span.part.used style=(width(used)) {} span.part.wasted style=(width(lost.micros())) {} }
+            span.track {
+                span.spent.used style=(width(used)) {}
+                span.spent.wasted style=(width(lost.micros())) {}
+            }
             span.sum { (shown(cost)) }
             span.what { "Regular" }
-            span.bar { span.part.full style=(width(regular.micros())) {} }
+            span.track { span.spent.full style=(width(regular.micros())) {} }
             span.sum { (shown(regular)) }
         }
         ul.legend aria-hidden="true" {
@@ -294,7 +297,7 @@ mod tests {
     #[test]
     fn a_page_has_bars_a_table_and_no_foreign_markup() {
         let page = section(Some(&money(46_000, Basis::History))).into_string();
-        assert_eq!(page.matches("class=\"part").count(), 3, "{page}");
+        assert_eq!(page.matches("class=\"spent").count(), 3, "{page}");
         assert!(page.contains("<td>Standard_D4s_v5</td>") && !page.contains('\u{1b}'), "{page}");
         assert!(section(None).into_string().contains("--prices ask"));
     }

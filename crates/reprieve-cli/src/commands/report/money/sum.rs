@@ -286,14 +286,12 @@ fn price<S: Serializer>(price: &Price, serializer: S) -> Result<S::Ok, S::Error>
     RawValue::from_string(price_text(*price)).map_err(ser::Error::custom)?.serialize(serializer)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn micros<S: Serializer>(micros: &i128, serializer: S) -> Result<S::Ok, S::Error> {
     let (sign, whole) = (if *micros < 0 { "-" } else { "" }, micros.unsigned_abs());
     let text = format!("{sign}{}.{:06}", whole / 1_000_000, whole % 1_000_000);
     RawValue::from_string(text).map_err(ser::Error::custom)?.serialize(serializer)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn cost<S: Serializer>(cost: &Cost, serializer: S) -> Result<S::Ok, S::Error> {
     RawValue::from_string(cost.to_string()).map_err(ser::Error::custom)?.serialize(serializer)
 }
