@@ -78,7 +78,7 @@ impl Client {
             }
         }
         let (meters, _) = self.page(&self.url(&query.of_region())).await?;
-        Ok(meters)
+        self.checked(meters)
     }
 
     /// Requests the meters of many queries, a few at once; the answers are in the order of the queries.
@@ -123,19 +123,27 @@ impl Client {
                 return Err(Error::new(ErrorKind::TooLarge, OPERATION, message));
             }
         }
-        Ok(meters)
+        self.checked(meters)
+    }
+
+    /// Refuses an answer of which no row can be read.
+    fn checked(&self, meters: Meters) -> Result<Meters> {
+        match meters.all_unread() {
+            Some(fault) => Err(self.no_page(fault)),
+            None => Ok(meters),
+        }
+    }
+
+    fn no_page(&self, why: impl std::fmt::Display) -> Error {
+        corrupt(format!("the answer of {} is no page of prices: {why}", self.base()))
     }
 
     /// Requests a page: its meters, and the link to the next one.
     async fn page(&self, url: &Url) -> Result<(Meters, Option<String>)> {
         let body = self.web.read(url, None).await?;
-        let page: Page = serde_json::from_slice(&body).map_err(|error| {
-            corrupt(format!("the answer of {} is no page of prices: {error}", self.base())).with_source(error)
-        })?;
-        let meters = Meters::read(&page.items).map_err(|fault| {
-            corrupt(format!("the answer of {} is no page of prices: {fault}", self.base()))
-        })?;
-        Ok((meters, page.next_page_link))
+        let page: Page =
+            serde_json::from_slice(&body).map_err(|error| self.no_page(&error).with_source(error))?;
+        Ok((Meters::read(&page.items), page.next_page_link))
     }
 }
 

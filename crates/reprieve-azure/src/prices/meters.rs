@@ -11,7 +11,7 @@ use super::Meter;
 /// one of thousands is no reason to know no price at all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meters {
-    meters: Vec<Meter>,
+    read: Vec<Meter>,
     skipped: usize,
     /// Why the first of the skipped rows can't be read.
     fault: Option<String>,
@@ -37,33 +37,32 @@ impl Meters {
     /// The meters alone.
     #[must_use]
     pub fn into_vec(self) -> Vec<Meter> {
-        self.meters
+        self.read
     }
 
     /// Reads the rows of a page.
-    ///
-    /// # Errors
-    /// The fault of the first row, if no row can be read: then the service has changed.
-    pub(super) fn read(Rows(rows): &Rows) -> Result<Self, String> {
-        let mut read = Self::default();
+    pub(super) fn read(Rows(rows): &Rows) -> Self {
+        let mut meters = Self::default();
         for row in rows {
             match serde_json::from_str(row.get()) {
-                Ok(meter) => read.meters.push(meter),
+                Ok(meter) => meters.read.push(meter),
                 Err(error) => {
-                    read.skipped += 1;
-                    read.fault.get_or_insert_with(|| error.to_string());
+                    meters.skipped += 1;
+                    meters.fault.get_or_insert_with(|| error.to_string());
                 }
             }
         }
-        match read.fault {
-            Some(fault) if read.meters.is_empty() => Err(fault),
-            _ => Ok(read),
-        }
+        meters
+    }
+
+    /// The fault of the first row if none can be read: then the service has changed.
+    pub(super) fn all_unread(&self) -> Option<&str> {
+        self.fault().filter(|_| self.read.is_empty())
     }
 
     /// Adds the meters of a further page.
     pub(super) fn extend(&mut self, more: Self) {
-        self.meters.extend(more.meters);
+        self.read.extend(more.read);
         self.skipped += more.skipped;
         if self.fault.is_none() {
             self.fault = more.fault;
@@ -75,6 +74,6 @@ impl Deref for Meters {
     type Target = [Meter];
 
     fn deref(&self) -> &[Meter] {
-        &self.meters
+        &self.read
     }
 }

@@ -197,7 +197,7 @@ impl Client {
                 format!("{subscription:?} is no subscription's id; `az account show --query id` shows it");
             return Err(Error::new(ErrorKind::Invalid, OPERATION, message));
         };
-        let mut placements = Vec::new();
+        let mut placements: Vec<Box<RawValue>> = Vec::new();
         for regions in regions.chunks(SCORE_REGIONS_MAX) {
             for sizes in sizes.chunks(SCORE_SIZES_MAX) {
                 let sizes: Vec<_> = sizes.iter().map(|sku| json!({ "sku": sku })).collect();
@@ -213,15 +213,15 @@ impl Client {
                 );
                 let role = "Compute Recommendations Role";
                 let Scores { placement_scores } = self.post(&path, SCORES_API_VERSION, &body, role).await?;
-                placements.extend(self.rows::<Placement>(&placement_scores)?);
+                placements.extend(placement_scores);
             }
         }
-        Ok(placements)
+        self.rows(&placements)
     }
 
     /// All rows of a query. It is not limited to subscriptions: what Spot does belongs to none of them.
     async fn table<T: DeserializeOwned>(&self, query: &str) -> Result<Vec<T>> {
-        let mut rows = Vec::new();
+        let mut rows: Vec<Box<RawValue>> = Vec::new();
         let mut skip_token: Option<String> = None;
         for _ in 0..PAGES_MAX {
             let mut options = json!({ "resultFormat": "objectArray" });
@@ -231,10 +231,10 @@ impl Client {
             let body = json!({ "query": query, "options": options });
             let path = "/providers/Microsoft.ResourceGraph/resources";
             let page: Page = self.post(path, GRAPH_API_VERSION, &body, "Reader").await?;
-            rows.extend(self.rows::<T>(&page.data)?);
+            rows.extend(page.data);
             skip_token = page.skip_token.filter(|token| !token.is_empty());
             if skip_token.is_none() {
-                return Ok(rows);
+                return self.rows(&rows);
             }
         }
         Err(Error::new(ErrorKind::TooLarge, OPERATION, format!("there are more than {PAGES_MAX} pages")))

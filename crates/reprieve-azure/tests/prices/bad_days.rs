@@ -105,13 +105,18 @@ async fn a_row_that_cannot_be_read_is_left_out_and_counted() {
         ("2021-11-01T00:00:00Z", "2021-13-01", "is no time"),
         ("\"isPrimaryMeterRegion\":true", "\"isPrimaryMeterRegion\":\"yes\"", "invalid type: string"),
     ] {
-        let (server, client) = server(1_000).await;
-        server.inject(&Fault::Changed(from.to_owned(), to.to_owned()), 1);
+        let (mock, client) = server(1_000).await;
+        mock.inject(&Fault::Changed(from.to_owned(), to.to_owned()), 1);
         // The first row of the catalogue is one that does not count.
         let query = query(SIZE, "westeurope", "USD");
         let meters = client.meters(&query).await.expect(why);
         assert_eq!(meters.skipped(), 1, "{why}");
         assert!(meters.fault().is_some_and(|fault| fault.contains(why)), "{:?}", meters.fault());
+        // Also where it is alone on its page.
+        let (pages, of_one) = server(1).await;
+        pages.inject(&Fault::Changed(from.to_owned(), to.to_owned()), 1);
+        let meters_of_one = of_one.meters(&query).await.expect(why);
+        assert_eq!((&*meters_of_one, meters_of_one.skipped()), (&*meters, 1));
         let all = client.meters(&query).await.expect("all rows");
         assert_eq!((meters.len() + 1, all.skipped(), all.fault()), (all.len(), 0, None));
         assert_eq!(shown(&select(&meters, &query, Os::Linux, wall_now()).expect("a pair")), PAIR);

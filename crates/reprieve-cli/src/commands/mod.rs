@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Cancel(cancel::Args),
     Redrive(redrive::Args),
-    Report(report::Args),
+    Report(Box<report::Args>),
     Prices(Box<prices::Args>),
     Plan(Box<plan::Args>),
     #[command(subcommand)]

@@ -92,9 +92,10 @@ fn cached(place: &Place, mock: &PricesServer) -> std::path::PathBuf {
 
 /// Changes what the cache has of a size.
 fn change_cache(file: &std::path::Path, change: impl FnOnce(&mut Value)) {
-    let mut kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let kept = std::fs::read(file).expect("a file of the cache");
+    let mut kept: Value = serde_json::from_slice(&kept).expect("JSON");
     change(&mut kept);
-    std::fs::write(file, kept.to_string()).unwrap();
+    std::fs::write(file, kept.to_string()).expect("written");
 }
 
 #[tokio::test]

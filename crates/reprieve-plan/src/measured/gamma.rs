@@ -44,20 +44,19 @@ fn series(x: f64, shape: f64) -> f64 {
     sum
 }
 
-/// By Lentz's method.
+/// By Lentz's method: the product of the quotients of two neighbouring approximations.
 fn fraction(x: f64, shape: f64) -> f64 {
     const TINY: f64 = 1e-300;
-    let mut b = x + 1.0 - shape;
-    let mut c = 1.0 / TINY;
-    let mut d = 1.0 / b;
-    let mut value = d;
+    let mut part = x + 1.0 - shape;
+    let (mut above, mut below) = (1.0 / TINY, 1.0 / part);
+    let mut value = below;
     for step in 1..TERMS_MAX {
         let step = f64::from(step);
-        let a = -step * (step - shape);
-        b += 2.0;
-        d = 1.0 / not_zero(a * d + b, TINY);
-        c = not_zero(b + a / c, TINY);
-        let factor = d * c;
+        let numerator = -step * (step - shape);
+        part += 2.0;
+        below = 1.0 / not_zero(numerator * below + part, TINY);
+        above = not_zero(part + numerator / above, TINY);
+        let factor = above * below;
         value *= factor;
         if (factor - 1.0).abs() < 1e-16 {
             break;

@@ -247,8 +247,8 @@ mod tests {
     const CALM: Fleet = Fleet { days: 28, alone: |_| 0.02, moment: |_| 0.0, runs: |_| true, bad: 0.0 };
 
     impl Fleet {
-        fn seen(&self, seed: u64) -> Vec<Seen> {
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
+        fn seen(&self, number: u64) -> Vec<Seen> {
+            let mut random = ChaCha8Rng::seed_from_u64(number);
             let (mut seen, mut since): (Vec<Seen>, [Option<i64>; 40]) = (Vec::new(), [None; 40]);
             let mut bad_from = None;
             for step in 0..self.days * 24 {

@@ -184,8 +184,8 @@ mod tests {
 
     /// Forty places for machines over so many hours. Machines end alone at a rate, and at moments that strike each
     /// machine with a chance.
-    fn generated(seed: u64, hours: f64, alone: f64, moments: f64, struck: f64) -> Vec<Seen> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
+    fn generated(number: u64, hours: f64, alone: f64, moments: f64, struck: f64) -> Vec<Seen> {
+        let mut random = ChaCha8Rng::seed_from_u64(number);
         let mut times = Vec::new();
         let mut at = 0.0;
         while moments > 0.0 && at < hours {

@@ -2,6 +2,7 @@
 
 mod book;
 mod cache;
+mod lookup;
 mod number;
 mod page;
 mod spot;
@@ -20,6 +21,7 @@ use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 use self::book::Book;
 pub(super) use self::book::{Found, Source as PriceSource};
 use self::cache::Cache;
+pub(crate) use self::lookup::Lookup;
 pub(super) use self::number::number;
 use self::page::{Answer, Quote};
 use self::spot::SpotArgs;
@@ -101,7 +103,7 @@ struct TableArgs {
 
 /// The service of prices, and the cache of its answers.
 #[derive(Debug, clap::Args)]
-pub(super) struct ServiceArgs {
+pub(crate) struct ServiceArgs {
     /// The Retail Prices API, or a mock of it on this machine
     #[arg(long, value_name = "URL", default_value = PRICES_URL, env = "REPRIEVE_PRICES_URL")]
     prices_url: String,
