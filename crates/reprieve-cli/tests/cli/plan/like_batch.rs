@@ -67,4 +67,13 @@ async fn a_plan_like_a_batch_has_the_jobs_and_times_of_the_store() {
     );
     assert_eq!((&given["jobs"], &given["tables"][0]["job_ms"]), (&3.into(), &3_600_000.into()));
     assert_eq!(given["tables"][0]["worlds"][0]["name"], "5 % evicted an hour");
+
+    // The ledger can be given as a file, too.
+    for (form, file) in [("--json", "ledger.json"), ("--csv", "ledger.csv")] {
+        place.write(file, place.succeeds(&["report", form]));
+        let args = ["plan", "--jobs", "4", "--job-time", "1m", "--runs", "2", "--json", "--trace", file];
+        let found = json(&place.run(&[&args[..], &PRICES[..]].concat()));
+        let source = found["assumptions"][0]["source"].as_str().unwrap_or_default().to_owned();
+        assert!(source.starts_with("the ledger: measured none"), "{file}: {source}");
+    }
 }
