@@ -185,6 +185,7 @@ fn rows_have_the_idle_month_the_quota_and_the_parameters() {
 }
 
 #[test]
+#[expect(clippy::cast_precision_loss, reason = "small sums")]
 fn traffic_between_regions_is_paid_for_each_save_and_restore() {
     let mut inputs = Inputs { save_ms: Some(1000), evictions: rate(0.3, None), runs: 10, ..inputs() };
     let free = plan(&inputs);

@@ -28,7 +28,7 @@ pub(super) struct Answer {
     /// A table for each size and region, the best first.
     pub(super) tables: Vec<Table>,
     /// Sizes and regions without a table.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<Unplanned>,
 }
 
 /// An assumption with its source.
@@ -44,7 +44,7 @@ pub(super) struct Assumed {
 
 /// A size in a region for which there is no plan.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub(super) struct Unplanned {
     pub(super) size: Option<String>,
     pub(super) region: Option<String>,
     pub(super) problem: String,

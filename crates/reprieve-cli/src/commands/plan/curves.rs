@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::answer::{Answer, Figures, Table};
-use super::text::{percent, span, usd, world};
+use super::text::{percent, span, usd};
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 440.0;
@@ -82,7 +82,7 @@ pub(super) fn drawings(answer: &Answer, table: &Table, measure: Measure) -> Mark
             div.pair {
                 @for (curves, of) in worlds.iter().zip(&table.worlds) {
                     div {
-                        p.world { "Evictions an hour: " (world(of)) }
+                        p.world { (of.name) }
                         (drawing(curves, &drawn, range, limit, measure))
                     }
                 }

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use reprieve::{Error, ErrorKind, Result, StoreArgs, clock};
 
-use self::answer::{Answer, Assumed, Problem, Table};
+use self::answer::{Answer, Assumed, Table, Unplanned};
 use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
 use self::batch::Batch;
 use self::like_batch::LikeBatch;
@@ -144,7 +144,7 @@ async fn print(args: &Args, answer: &Answer) -> Result<()> {
 }
 
 /// Puts the plans in order, and what all of them assume above them.
-fn answer(args: &Args, batch: &Batch, planned: Vec<Planned>, problems: Vec<Problem>) -> Answer {
+fn answer(args: &Args, batch: &Batch, planned: Vec<Planned>, problems: Vec<Unplanned>) -> Answer {
     let mut answer = Answer {
         at_unix_ms: clock::unix_millis(),
         jobs: batch.jobs,

@@ -5,7 +5,7 @@ use reprieve_azure::prices::{NoPrice, Os, PricePair, Query, select};
 use reprieve_plan::plan::Source;
 use reprieve_plan::support::{check_region, check_size};
 
-use super::answer::Problem;
+use super::answer::Unplanned;
 use super::args::MarketArgs;
 use super::batch::invalid;
 use super::market::{Azure, Market};
@@ -20,7 +20,7 @@ const USAGE: u8 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Markets {
     pub(super) found: Vec<Market>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<Unplanned>,
     pub(super) notes: Vec<String>,
 }
 
@@ -93,9 +93,9 @@ impl Markets {
     }
 }
 
-fn problem(query: &Query, problem: String, code: u8) -> Problem {
+fn problem(query: &Query, problem: String, code: u8) -> Unplanned {
     let (size, region) = (Some(query.size().to_owned()), Some(query.region().to_owned()));
-    Problem { size, region, problem, code }
+    Unplanned { size, region, problem, code }
 }
 
 fn market(wanted: &Wanted, found: &Found, pair: PricePair, known: Option<&Known>) -> Market {

@@ -11,7 +11,7 @@ use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{ASSUMED_NOTICE, Assumption, Inputs, Plan};
 
 use super::Args;
-use super::answer::{Assumed, Begin, Problem, Table};
+use super::answer::{Assumed, Begin, Table, Unplanned};
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -22,7 +22,7 @@ use super::values::millis;
 const USAGE: u8 = 2;
 
 /// A table, or why there is none.
-pub(super) type Planned = Result<Table, Problem>;
+pub(super) type Planned = Result<Table, Unplanned>;
 
 /// Plans the batch in each market, in their order.
 pub(super) fn simulate(
@@ -61,7 +61,7 @@ fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, prog
         trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines, market.band()));
     let availability = trace.and_then(Trace::availability);
     let inputs = Inputs { evictions, availability, ..inputs(args, batch, market, job_ms, machines) };
-    let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Problem {
+    let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Unplanned {
         size: market.size.clone(),
         region: market.region.clone(),
         problem: fault.to_string(),
