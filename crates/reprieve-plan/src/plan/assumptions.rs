@@ -199,6 +199,8 @@ fn save_cost(inputs: &Inputs) -> Assumption {
     let cost = inputs.prices.save;
     let source = if cost == ASSUMED_SAVE_COST {
         Source::Assumed("one blob written, by a list of 2024; a state over 20 KiB writes two")
+    } else if cost == ASSUMED_SAVE_COST.times(2) {
+        Source::Assumed("two blobs written for a state over 20 KiB, by a list of 2024")
     } else {
         Source::Given
     };

@@ -186,7 +186,7 @@ fn advice(table: &Table) -> Markup {
             @if let Some(row) = table.advised() {
                 p { strong { "Quota: " } (quota_sentence(row)) "." }
                 @if let Some(idle) = idle_sentence(row) { p { strong { "Afterwards: " } (idle) "." } }
-                @if let Some(begin) = &table.begin { p { strong { "Begin: " } (begin.reason) "." } }
+                @if let Some(begin) = &table.begin { p { strong { "When: " } (begin.reason) "." } }
                 @if !row.bicepparam.is_empty() {
                     p { strong { "Deploy: " } (deployment(table)) ":" }
                     pre { code { (row.bicepparam.join("\n")) } }

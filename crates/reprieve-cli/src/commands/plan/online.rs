@@ -151,3 +151,45 @@ fn speeds(args: &MarketArgs) -> Result<Vec<(String, f64)>> {
     }
     Ok(speeds)
 }
+
+#[cfg(test)]
+mod tests {
+    use reprieve_azure::prices::Meter;
+
+    use super::*;
+
+    /// A meter in western Europe that is in effect since 2021.
+    fn meter(name: &str, price: &str) -> Meter {
+        let text = format!(
+            r#"{{"currencyCode":"USD","retailPrice":{price},"armRegionName":"westeurope","armSkuName":"Standard_F2",
+                "meterName":"{name}","productName":"p","serviceName":"Virtual Machines","unitOfMeasure":"1 Hour",
+                "type":"Consumption","isPrimaryMeterRegion":true,"effectiveStartDate":"2021-11-01T00:00:00Z"}}"#
+        );
+        serde_json::from_str(&text).expect("a meter")
+    }
+
+    fn markets(meters: Vec<Meter>) -> Markets {
+        let query = Query::new("Standard_F2", "westeurope", "USD").expect("a query");
+        let found =
+            Found { meters, asked_unix_ms: clock::unix_millis() - 7_200_000, source: PriceSource::Cache };
+        let mut markets = Markets::default();
+        markets.add(&Wanted { query, speed: 1.0 }, Ok(found), Os::Linux, None);
+        markets
+    }
+
+    #[test]
+    fn a_price_of_the_cache_says_how_old_it_is() {
+        let found = markets(vec![meter("F2", "0.1"), meter("F2 Spot", "0.02")]).found;
+        let sources: Vec<_> = found.iter().map(|market| market.source.clone()).collect();
+        assert_eq!(sources, [Source::Measured("the Retail Prices API, kept for 2h".to_owned())]);
+    }
+
+    #[test]
+    fn a_size_without_a_spot_meter_has_a_sentence() {
+        let markets = markets(vec![meter("F2", "0.1"), meter("F2 Low Priority", "0.02")]);
+        assert!(markets.found.is_empty());
+        let problems: Vec<_> = markets.problems.iter().map(|it| (it.problem.as_str(), it.code)).collect();
+        let [(problem, MISSING)] = problems[..] else { panic!("one problem: {problems:?}") };
+        assert!(problem.contains("Spot"), "{problem}");
+    }
+}

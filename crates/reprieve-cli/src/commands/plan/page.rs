@@ -45,7 +45,7 @@ fn one(answer: &Answer, table: &Table) -> String {
     if let Some(row) = table.advised() {
         text.push_str(&wrapped("quota", &quota_sentence(row), 8));
         text.push_str(&idle_sentence(row).map(|idle| wrapped("after", &idle, 8)).unwrap_or_default());
-        text.push_str(&table.begin.as_ref().map(|it| wrapped("begin", &it.reason, 8)).unwrap_or_default());
+        text.push_str(&table.begin.as_ref().map(|it| wrapped("when", &it.reason, 8)).unwrap_or_default());
         if !row.bicepparam.is_empty() {
             text.push_str(&wrapped("deploy", &format!("by {}", deployment(table)), 8));
         }

@@ -8,7 +8,7 @@ use std::thread;
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{ASSUMED_NOTICE, Assumption, Inputs, Plan};
+use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, Inputs, Plan};
 
 use super::Args;
 use super::answer::{Assumed, Begin, Table, Unplanned};
@@ -20,6 +20,9 @@ use super::values::millis;
 
 /// The exit code for inputs that no plan can be made from.
 const USAGE: u8 = 2;
+
+/// The largest state that is saved within the record of its job, and so with one write.
+const INLINE_BYTES_MAX: u64 = 20 << 10;
 
 /// A table, or why there is none.
 pub(super) type Planned = Result<Table, Unplanned>;
@@ -113,6 +116,9 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
     };
     inputs.prices.disks = args.known.disk_price;
     inputs.prices.always = args.known.always_price;
+    if args.batch.state.is_some_and(|bytes| bytes > INLINE_BYTES_MAX) {
+        inputs.prices.save = ASSUMED_SAVE_COST.times(2);
+    }
     inputs.prices.traffic = traffic(args.known.traffic_price, args.batch.state.unwrap_or(0));
     inputs.prices.source = market.source.clone();
     inputs

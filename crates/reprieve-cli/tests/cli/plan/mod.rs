@@ -164,6 +164,26 @@ fn traces_of_every_form_are_told_by_their_content() {
 }
 
 #[test]
+fn a_ledger_that_tells_names_the_hour_to_begin() {
+    let place = Place::new();
+    // Ten machines a day for 40 days, of which three go at 14:30.
+    let life = |number: u64| {
+        let (day, evicted) = (number / 10 * 86_400_000, number % 10 < 3);
+        let until = day + if evicted { 52_200_000 } else { 86_399_000 };
+        format!(r#"{{"priority":"Spot","seen_unix_ms":{day},"until_unix_ms":{until},"evicted":{evicted}}}"#)
+    };
+    let lives: Vec<_> = (0..400).map(life).collect();
+    place.write("ledger.json", format!(r#"{{"since_unix_ms":0,"lives":[{}]}}"#, lives.join(",")));
+    let found = json(&plan(&place, &["--json", "--trace", "ledger.json"]));
+    let begin = &found["tables"][0]["begin"];
+    let hour = begin["hour_utc"].as_u64().expect("an hour");
+    // The run takes up to five hours, and is over before.
+    assert!(!(10..=14).contains(&hour), "{begin}");
+    let text = plan(&place, &["--trace", "ledger.json"]);
+    assert!(text.out.contains("\nwhen    begin at "), "{text:?}");
+}
+
+#[test]
 fn bad_input_is_one_sentence() {
     let place = Place::new();
     place.write("adds.csv", "0,add,a\n5,add,b\n");
