@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::rate::{in_an_hour, percent};
-use super::{Seen, hours, moments};
+use super::{Seen, in_hours, moments};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -119,7 +119,7 @@ fn days(seen: &[Seen]) -> BTreeMap<i64, Day> {
         while from < it.until_ms {
             let (day, hour) = day_and_hour(from);
             let end = (from.div_euclid(HOUR_MS) + 1).saturating_mul(HOUR_MS).min(it.until_ms);
-            days.entry(day).or_default().seen_hours[hour] += hours(from.abs_diff(end));
+            days.entry(day).or_default().seen_hours[hour] += in_hours(from.abs_diff(end));
             from = end;
         }
     }

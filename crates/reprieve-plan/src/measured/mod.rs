@@ -73,6 +73,6 @@ fn moments(seen: &[Seen]) -> Vec<(i64, u32)> {
 
 /// Milliseconds in hours.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn hours(ms: u64) -> f64 {
+fn in_hours(ms: u64) -> f64 {
     ms as f64 / 3_600_000.0
 }

@@ -1,6 +1,6 @@
 //! How many machines are evicted in an hour, as a fleet has shown it.
 
-use super::{Seen, gamma, hours, moments};
+use super::{Seen, gamma, in_hours, moments};
 
 /// The chance that the true rate is below the interval, and above it.
 const TAIL: f64 = 0.025;
@@ -44,7 +44,7 @@ impl Rate {
             return None;
         }
         let moments = moments(seen);
-        let time = hours(machine_ms);
+        let time = in_hours(machine_ms);
         let weights: Vec<f64> = moments.iter().map(|(_, count)| f64::from(*count) / time).collect();
         let (rate, variance): (f64, f64) = (weights.iter().sum(), weights.iter().map(|it| it * it).sum());
         // There may have been one moment more, as large as the largest.
@@ -66,7 +66,7 @@ impl Rate {
     /// The rate in one sentence beside what Azure says; `None` where that is unknown.
     #[must_use]
     pub fn beside(&self, azure: Option<Band>) -> String {
-        let time = hours(self.machine_ms).round();
+        let time = in_hours(self.machine_ms).round();
         let [share, low, high] = [self.share, self.low, self.high].map(percent);
         let measured = match self.evictions {
             0 => format!("measured none (0 to {high} % an hour) in {time} h of machines"),
