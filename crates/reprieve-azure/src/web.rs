@@ -134,7 +134,8 @@ impl Web {
                 Ok(body) => return Ok(body),
                 Err(failure) => failure,
             };
-            let pause = retry_after.unwrap_or(backoff);
+            // A busy service may ask for no pause at all, and five requests at once would not help it.
+            let pause = retry_after.unwrap_or_default().max(backoff);
             if tries >= tries_max || pause > RETRY_AFTER_MAX {
                 return Err(error);
             }

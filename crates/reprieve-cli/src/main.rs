@@ -1,5 +1,5 @@
 //! The `reprieve` command: runs a demo, enqueues jobs, shows and redrives them, prints their
-//! results, checks a worker's settings, watches Azure's Scheduled Events, and serves mocks of
+//! results, plans batches, checks a worker's settings, watches Azure's Scheduled Events, and serves mocks of
 //! Azure's services.
 
 mod commands;

@@ -76,7 +76,7 @@ fn print_world(name: &str, model: &Model, machines: u32, seeds: u32) {
         "strategy", "cost, mean USD", "p90", "p50, min", "p95, min", "evictions", "lost, h"
     );
     for strategy in strategies {
-        let summary = Summary::of_runs(model, &strategy, seeds, None, || {});
+        let summary = Summary::of_runs(model, &strategy, 0..u64::from(seeds), None, || {});
         print_row(&strategy.name, &summary);
     }
     println!("  {:.2} s on one core", began.elapsed().as_secs_f64());

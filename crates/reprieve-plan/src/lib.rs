@@ -9,6 +9,7 @@
 //!
 //! - [`plan`]: from jobs, prices and what is known of evictions to a table, an advice and its assumptions.
 //! - [`fleet`]: the simulation, with [`lifetime`] for how long machines live and [`vm_state`] for what becomes of them.
+//! - [`measured`]: the rate and the best hour of the day that a fleet's own ledger shows.
 //! - [`support`]: what Azure refuses to run on Spot.
 //! - [`Series`]: how many Spot machines could be had over time, from a trace or [generated].
 //! - [`policy`]: greedy, uniform progress, and a dynamic programme over an estimated Markov chain.
@@ -46,6 +47,7 @@ pub mod fleet;
 pub mod generated;
 pub mod history;
 pub mod lifetime;
+pub mod measured;
 pub mod money;
 pub mod omniscient;
 pub mod plan;

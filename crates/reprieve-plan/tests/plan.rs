@@ -185,6 +185,34 @@ fn rows_have_the_idle_month_the_quota_and_the_parameters() {
 }
 
 #[test]
+#[expect(clippy::cast_precision_loss, reason = "small sums")]
+fn traffic_between_regions_is_paid_for_each_save_and_restore() {
+    let mut inputs = Inputs { save_ms: Some(1000), evictions: rate(0.3, None), runs: 10, ..inputs() };
+    let free = plan(&inputs);
+    inputs.prices.traffic = Cost::from_nanos(2_000_000);
+    let paid = plan(&inputs);
+    for (free, paid) in free.rows.iter().zip(&paid.rows) {
+        let (free, paid) = (&free.summaries[0], &paid.summaries[0]);
+        assert_eq!((free.parts_micros[5], free.saves.to_bits()), (0, paid.saves.to_bits()));
+        // 0.002 a save at least, and no more than three restores for each eviction.
+        let (least, traffic) = (paid.saves * 2_000.0, paid.parts_micros[5] as f64);
+        assert!(
+            traffic + 1.0 >= least && traffic <= least + paid.evictions * 6_000.0 + 1.0,
+            "{traffic}, {least}"
+        );
+        let difference = paid.cost_micros.mean - free.cost_micros.mean;
+        assert!((difference - traffic).abs() < 2.0, "{difference}, {traffic}");
+    }
+    let elastic = &paid.rows[3].summaries[0];
+    assert!(elastic.parts_micros[5] as f64 > elastic.saves * 2_000.0 + 1_000.0, "restores count");
+    assert!(matches!(value(&free, "traffic between regions").1, Source::Assumed(_)));
+    assert_eq!(
+        value(&paid, "traffic between regions"),
+        ("0.002000 USD for each save and each restore", &Source::Given)
+    );
+}
+
+#[test]
 fn presets_have_the_parameters_of_their_files() {
     let balanced = Strategy::balanced(20, Mix { base: 2, percent_above: 25 });
     for (strategy, text, count) in [
@@ -225,6 +253,31 @@ fn deadline_policies_are_replayed_where_availability_is_known() {
     let mut unequal = inputs;
     unequal.jobs_ms[3] += 1;
     assert!(plan(&unequal).policies.is_empty(), "a policy moves all machines together");
+}
+
+#[test]
+fn deadline_policies_are_replayed_on_a_fleet_whose_losses_evict() {
+    let text = include_str!("../traces/aws-p3-fleet.csv");
+    let inputs = Inputs {
+        evictions: Known::Losses(losses(text).unwrap(), Source::Given),
+        availability: Some(Series::parse(text).unwrap()),
+        deadline_ms: Some(12 * HOUR_MS),
+        runs: 5,
+        ..inputs()
+    };
+    assert_eq!(plan(&inputs).policies.len(), 3);
+    assert!(plan(&Inputs { availability: None, ..inputs }).policies.is_empty());
+}
+
+#[test]
+fn another_seed_gives_other_runs_and_overlapping_seeds_the_same() {
+    let costs =
+        |seed, runs| plan(&Inputs { seed, runs, ..inputs() }).rows[3].summaries[1].costs_micros.clone();
+    let (first, second, both) = (costs(0, 3), costs(3, 3), costs(0, 6));
+    assert_ne!(first, second);
+    let mut joined = [first, second].concat();
+    joined.sort_unstable();
+    assert_eq!(joined, both);
 }
 
 #[test]
@@ -316,12 +369,18 @@ fn every_assumption_has_a_value_and_only_what_was_given_is_called_so() {
     );
     assert_eq!(
         value(&plan, "prices").0,
-        "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts, \
-         and traffic between regions"
+        "Spot 0.046000, regular 0.230000, disks 0.000000, whatever runs 0.000000 USD an hour; without your discounts"
     );
-    for subject in
-        ["eviction rate", "boot", "a save", "notice of an eviction", "capacity", "evictions together"]
-    {
+    assert_eq!(value(&plan, "Compute Fleet").0, "asks for another machine 1 min after an eviction");
+    for subject in [
+        "eviction rate",
+        "boot",
+        "a save",
+        "notice of an eviction",
+        "capacity",
+        "evictions together",
+        "Compute Fleet",
+    ] {
         assert!(matches!(value(&plan, subject).1, Source::Assumed(_)), "{subject}");
     }
 }

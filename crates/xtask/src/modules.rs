@@ -78,6 +78,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "generated",
                 "history",
                 "lifetime",
+                "measured",
                 "support",
                 "task",
                 "vm_state",

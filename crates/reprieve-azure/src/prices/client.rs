@@ -7,8 +7,9 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Url;
 use serde::Deserialize;
 
+use super::meters::Rows;
 use super::query::API_VERSION;
-use super::{Meter, Query};
+use super::{Meters, Query};
 use crate::web::{Service, Web};
 
 /// The address of the Retail Prices API. It is public and asks for no identity.
@@ -29,8 +30,8 @@ const AT_ONCE: usize = 4;
 /// A client of the Retail Prices API. Cheap to clone.
 ///
 /// It follows the link of each page to the next, and only to the same service. A page that is refused with
-/// 429 or 5xx, or breaks off, is requested five times in all, after the pause that the service asks for, up to
-/// a minute, or after 1, 2, 4 and 8 s; one of a service that can't be reached twice.
+/// 429 or 5xx, or breaks off, is requested five times in all, after 1, 2, 4 and 8 s, or after the pause that the
+/// service asks for if that is longer, up to a minute; one of a service that can't be reached twice.
 #[derive(Debug, Clone)]
 pub struct Client {
     web: Web,
@@ -40,7 +41,7 @@ pub struct Client {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Page {
-    items: Vec<Meter>,
+    items: Rows,
     #[serde(default)]
     next_page_link: Option<String>,
 }
@@ -66,23 +67,24 @@ impl Client {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) and [`TimedOut`](ErrorKind::TimedOut) when the service does
     /// not answer or is busy, [`Invalid`](ErrorKind::Invalid) when it refuses the request,
-    /// [`Corrupt`](ErrorKind::Corrupt) when an answer is no page of prices or links to another host, and
-    /// [`TooLarge`](ErrorKind::TooLarge) when there is too much of it.
-    pub async fn meters(&self, query: &Query) -> Result<Vec<Meter>> {
+    /// [`Corrupt`](ErrorKind::Corrupt) when an answer is no page of prices, has no row that can be read, or links to
+    /// another host, and [`TooLarge`](ErrorKind::TooLarge) when there is too much of it. Single rows that can't be read
+    /// are left out and [counted](Meters::skipped).
+    pub async fn meters(&self, query: &Query) -> Result<Meters> {
         for version in [Some(API_VERSION), None] {
             let meters = self.pages(self.url(&query.of_size(version))).await?;
             if !meters.is_empty() {
                 return Ok(meters);
             }
         }
-        let page = self.page(&self.url(&query.of_region())).await?;
-        Ok(page.items)
+        let (meters, _) = self.page(&self.url(&query.of_region())).await?;
+        self.checked(meters)
     }
 
     /// Requests the meters of many queries, a few at once; the answers are in the order of the queries.
     /// After a temporary failure the rest is not asked for: a service that is away would cost every query
     /// its retries.
-    pub async fn meters_of(&self, queries: &[Query]) -> Vec<Result<Vec<Meter>>> {
+    pub async fn meters_of(&self, queries: &[Query]) -> Vec<Result<Meters>> {
         let away: Mutex<Option<(ErrorKind, String)>> = Mutex::default();
         let away = || away.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = async |query: &Query| {
@@ -103,15 +105,15 @@ impl Client {
         self.web.url("/api/retail/prices", parameters)
     }
 
-    async fn pages(&self, first: Url) -> Result<Vec<Meter>> {
+    async fn pages(&self, first: Url) -> Result<Meters> {
         let mut read: Vec<Url> = Vec::new();
-        let mut meters = Vec::new();
+        let mut meters = Meters::default();
         let mut next = Some(first);
         while let Some(url) = next {
-            let page = self.page(&url).await?;
+            let (of_page, link) = self.page(&url).await?;
             read.push(url);
-            meters.extend(page.items);
-            let link = page.next_page_link.filter(|link| !link.is_empty());
+            meters.extend(of_page);
+            let link = link.filter(|link| !link.is_empty());
             next = link.map(|link| self.web.follow(&link)).transpose()?;
             if next.as_ref().is_some_and(|next| read.contains(next)) {
                 return Err(corrupt("the link to the next page leads back to an earlier one"));
@@ -121,14 +123,27 @@ impl Client {
                 return Err(Error::new(ErrorKind::TooLarge, OPERATION, message));
             }
         }
-        Ok(meters)
+        self.checked(meters)
     }
 
-    async fn page(&self, url: &Url) -> Result<Page> {
+    /// Refuses an answer of which no row can be read.
+    fn checked(&self, meters: Meters) -> Result<Meters> {
+        match meters.all_unread() {
+            Some(fault) => Err(self.no_page(fault)),
+            None => Ok(meters),
+        }
+    }
+
+    fn no_page(&self, why: impl std::fmt::Display) -> Error {
+        corrupt(format!("the answer of {} is no page of prices: {why}", self.base()))
+    }
+
+    /// Requests a page: its meters, and the link to the next one.
+    async fn page(&self, url: &Url) -> Result<(Meters, Option<String>)> {
         let body = self.web.read(url, None).await?;
-        serde_json::from_slice(&body).map_err(|error| {
-            corrupt(format!("the answer of {} is no page of prices: {error}", self.base())).with_source(error)
-        })
+        let page: Page =
+            serde_json::from_slice(&body).map_err(|error| self.no_page(&error).with_source(error))?;
+        Ok((Meters::read(&page.items), page.next_page_link))
     }
 }
 

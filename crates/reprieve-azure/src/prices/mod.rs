@@ -1,7 +1,7 @@
 //! Prices of VM sizes from the [Retail Prices API]: the regular price and the Spot price of a size in
 //! a region.
 //!
-//! - [`Client`] requests the [`Meter`]s of a [`Query`], page by page. It needs no identity.
+//! - [`Client`] requests the [`Meters`] of a [`Query`], page by page. It needs no identity.
 //! - [`select()`] finds the one regular and the one Spot meter among them, or says why there is none.
 //!
 //! The same size has many meters: Spot, Low Priority and regular ones, for Linux and for Windows, of the
@@ -27,11 +27,13 @@
 mod client;
 mod decimal;
 mod meter;
+mod meters;
 mod query;
 mod select;
 
 pub use client::{Client, PRICES_URL};
 pub use decimal::{parse_price, price_text};
 pub use meter::Meter;
+pub use meters::Meters;
 pub use query::Query;
 pub use select::{NoPrice, Os, PricePair, select};

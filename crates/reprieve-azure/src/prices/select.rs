@@ -87,9 +87,9 @@ pub enum NoPrice {
 /// Returns the prices of the size at the time `now`.
 ///
 /// A meter counts if it is of the size, region and currency, of type `Consumption` with the unit
-/// `1 Hour`, neither of the past nor of the future, neither `Low Priority` nor of Cloud Services, and has a price above zero. Windows
-/// is told from Linux by the product, Spot from regular by the meter's name. Of several, a primary one
-/// counts, and then the one that came into effect last.
+/// `1 Hour`, neither of the past nor of the future, neither `Low Priority` nor of Cloud Services, and has a price
+/// above zero. Windows is told from Linux by the product, Spot from regular by the meter's name. Of several, a
+/// primary one counts, and then the one that came into effect last.
 ///
 /// # Errors
 /// The [`NoPrice`] that fits. An unknown region is told from an unknown size only if `meters` has some
@@ -138,6 +138,13 @@ fn price(meters: Vec<&Meter>) -> Result<Option<Price>, Vec<String>> {
 }
 
 impl Meter {
+    /// Whether the price was in effect at the time `asked` and has ended by `now`. What the service has in its place
+    /// may not have been known then.
+    #[must_use]
+    pub fn has_ended_since(&self, asked: SystemTime, now: SystemTime) -> bool {
+        self.is_in_effect(asked) && !self.is_in_effect(now)
+    }
+
     /// Whether it is an hour of a VM with this system at this time, regular or Spot.
     fn is_offered(&self, os: Os, now: SystemTime) -> bool {
         let is_windows = has_word(&self.product_name, "Windows");

@@ -75,8 +75,8 @@ pub struct PastPrice {
 }
 
 #[derive(Debug, Deserialize)]
-struct Page<T> {
-    data: Vec<T>,
+struct Page {
+    data: Vec<Box<RawValue>>,
     #[serde(rename = "$skipToken", default)]
     skip_token: Option<String>,
 }
@@ -101,8 +101,8 @@ struct HistoryRow {
 
 #[derive(Debug, Deserialize)]
 struct PriceRow {
-    #[serde(rename = "priceUSD")]
-    price: Box<RawValue>,
+    #[serde(rename = "priceUSD", default)]
+    price: Option<Box<RawValue>>,
     #[serde(rename = "effectiveDate", default)]
     since: Option<String>,
 }
@@ -110,7 +110,7 @@ struct PriceRow {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Scores {
-    placement_scores: Vec<Placement>,
+    placement_scores: Vec<Box<RawValue>>,
 }
 
 impl Client {
@@ -197,7 +197,7 @@ impl Client {
                 format!("{subscription:?} is no subscription's id; `az account show --query id` shows it");
             return Err(Error::new(ErrorKind::Invalid, OPERATION, message));
         };
-        let mut placements = Vec::new();
+        let mut placements: Vec<Box<RawValue>> = Vec::new();
         for regions in regions.chunks(SCORE_REGIONS_MAX) {
             for sizes in sizes.chunks(SCORE_SIZES_MAX) {
                 let sizes: Vec<_> = sizes.iter().map(|sku| json!({ "sku": sku })).collect();
@@ -216,12 +216,12 @@ impl Client {
                 placements.extend(placement_scores);
             }
         }
-        Ok(placements)
+        self.rows(&placements)
     }
 
     /// All rows of a query. It is not limited to subscriptions: what Spot does belongs to none of them.
     async fn table<T: DeserializeOwned>(&self, query: &str) -> Result<Vec<T>> {
-        let mut rows = Vec::new();
+        let mut rows: Vec<Box<RawValue>> = Vec::new();
         let mut skip_token: Option<String> = None;
         for _ in 0..PAGES_MAX {
             let mut options = json!({ "resultFormat": "objectArray" });
@@ -230,11 +230,11 @@ impl Client {
             }
             let body = json!({ "query": query, "options": options });
             let path = "/providers/Microsoft.ResourceGraph/resources";
-            let page: Page<T> = self.post(path, GRAPH_API_VERSION, &body, "Reader").await?;
+            let page: Page = self.post(path, GRAPH_API_VERSION, &body, "Reader").await?;
             rows.extend(page.data);
             skip_token = page.skip_token.filter(|token| !token.is_empty());
             if skip_token.is_none() {
-                return Ok(rows);
+                return self.rows(&rows);
             }
         }
         Err(Error::new(ErrorKind::TooLarge, OPERATION, format!("there are more than {PAGES_MAX} pages")))
@@ -263,17 +263,40 @@ impl Client {
             }
             _ => error,
         })?;
-        serde_json::from_slice(&answer).map_err(|error| {
-            let message = format!("the answer of {} is not as documented: {error}", self.web.base());
-            Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
-        })
+        serde_json::from_slice(&answer).map_err(|error| self.corrupt(error))
+    }
+
+    /// Reads rows. Those that can't be read are left out and logged, unless none can be read: then the service has
+    /// changed.
+    fn rows<T: DeserializeOwned>(&self, rows: &[Box<RawValue>]) -> Result<Vec<T>> {
+        let (mut read, mut faults) = (Vec::new(), Vec::new());
+        for row in rows {
+            match serde_json::from_str(row.get()) {
+                Ok(row) => read.push(row),
+                Err(error) => faults.push(error),
+            }
+        }
+        let skipped = faults.len();
+        match faults.into_iter().next() {
+            Some(error) if read.is_empty() => Err(self.corrupt(error)),
+            Some(error) => {
+                tracing::warn!(skipped, %error, "rows of what Azure knows about Spot can't be read; leaving them out");
+                Ok(read)
+            }
+            None => Ok(read),
+        }
+    }
+
+    fn corrupt(&self, error: serde_json::Error) -> Error {
+        let message = format!("the answer of {} is not as documented: {error}", self.web.base());
+        Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
     }
 }
 
 impl PriceRow {
     fn read(self) -> Option<PastPrice> {
         // The number may be written as a text.
-        let price = parse_price(self.price.get().trim_matches('"'))?;
+        let price = parse_price(self.price?.get().trim_matches('"'))?;
         Some(PastPrice { price, since: self.since.and_then(|since| since.parse().ok()) })
     }
 }

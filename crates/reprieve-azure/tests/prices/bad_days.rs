@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use reprieve_azure::prices::{Os, select};
 use reprieve_core::ErrorKind;
+use reprieve_core::clock::wall_now;
 use reprieve_sim::prices::Fault;
 use tokio::time::Instant;
 
-use crate::support::{PAIR, SIZE, prices, query, server};
+use crate::support::{PAIR, SIZE, prices, query, server, shown};
 
 const fn busy(status: u16, retry_after_seconds: Option<u64>) -> Fault {
     Fault::Busy { status, retry_after_seconds }
@@ -18,6 +20,8 @@ async fn a_busy_service_is_asked_again_after_the_pause_that_it_asks_for() {
         (busy(429, Some(17)), 2, 34..=35),
         (busy(503, Some(60)), 1, 60..=61),
         (busy(503, None), 3, 7..=8),
+        (busy(429, Some(0)), 4, 15..=16),
+        (busy(429, Some(3)), 3, 10..=11),
         (busy(500, None), 1, 1..=2),
         (Fault::Reset, 2, 3..=4),
         (Fault::BreakOff, 1, 1..=2),
@@ -95,16 +99,43 @@ async fn pages_that_lead_back_end() {
 }
 
 #[tokio::test]
+async fn a_row_that_cannot_be_read_is_left_out_and_counted() {
+    for (from, to, why) in [
+        ("\"meterName\"", "\"name\"", "missing field `meterName`"),
+        ("2021-11-01T00:00:00Z", "2021-13-01", "is no time"),
+        ("\"isPrimaryMeterRegion\":true", "\"isPrimaryMeterRegion\":\"yes\"", "invalid type: string"),
+    ] {
+        let (mock, client) = server(1_000).await;
+        mock.inject(&Fault::Changed(from.to_owned(), to.to_owned()), 1);
+        // The first row of the catalogue is one that does not count.
+        let query = query(SIZE, "westeurope", "USD");
+        let meters = client.meters(&query).await.expect(why);
+        assert_eq!(meters.skipped(), 1, "{why}");
+        assert!(meters.fault().is_some_and(|fault| fault.contains(why)), "{:?}", meters.fault());
+        // Also where it is alone on its page.
+        let (pages, of_one) = server(1).await;
+        pages.inject(&Fault::Changed(from.to_owned(), to.to_owned()), 1);
+        let meters_of_one = of_one.meters(&query).await.expect(why);
+        assert_eq!((&*meters_of_one, meters_of_one.skipped()), (&*meters, 1));
+        let all = client.meters(&query).await.expect("all rows");
+        assert_eq!((meters.len() + 1, all.skipped(), all.fault()), (all.len(), 0, None));
+        assert_eq!(shown(&select(&meters, &query, Os::Linux, wall_now()).expect("a pair")), PAIR);
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_page_of_prices_is_refused_and_not_believed() {
-    let changed = |from: &str, to: &str| Fault::Changed(from.to_owned(), to.to_owned());
     for (fault, kind, why) in [
         (Fault::Garbage(String::new()), ErrorKind::Corrupt, "no page of prices"),
         (Fault::Garbage("<html>sign in</html>".to_owned()), ErrorKind::Corrupt, "no page of prices"),
         (Fault::Garbage("{}".to_owned()), ErrorKind::Corrupt, "missing field `Items`"),
         (Fault::Garbage("[1]".to_owned()), ErrorKind::Corrupt, "no page of prices"),
         (Fault::Garbage("x".repeat(11 << 20)), ErrorKind::TooLarge, "longer than"),
-        (changed("\"meterName\"", "\"name\""), ErrorKind::Corrupt, "missing field `meterName`"),
-        (changed("2021-11-01T00:00:00Z", "2021-13-01"), ErrorKind::Corrupt, "is no time"),
+        (
+            Fault::Garbage(r#"{"Items":[{"meterName":7},null]}"#.to_owned()),
+            ErrorKind::Corrupt,
+            "invalid type: integer",
+        ),
         (Fault::Redirect("https://prices.azure.com/".to_owned()), ErrorKind::Invalid, "it never redirects"),
         (busy(404, None), ErrorKind::Invalid, "answered 404"),
     ] {

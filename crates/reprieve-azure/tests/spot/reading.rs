@@ -42,6 +42,20 @@ async fn rates_are_read_on_any_number_of_pages_and_what_is_missing_is_unknown() 
 }
 
 #[tokio::test]
+async fn a_row_that_cannot_be_read_does_not_hide_the_others() {
+    for odd in [serde_json::json!({}), serde_json::json!({ "skuName": 7 }), serde_json::Value::Null] {
+        let (_server, client) = mock(Config { odd_row: Some(odd), ..Config::default() }).await;
+        assert_eq!(client.rates(&SIZES, &REGIONS).await.expect("rates").len(), 3);
+        assert_eq!(client.history(&SIZES, &REGIONS, Os::Linux).await.expect("a history").len(), 3);
+        let scores = client.scores(SUBSCRIPTION, &SIZES, &REGIONS, 1).await;
+        assert_eq!(scores.expect("scores").len(), 4);
+        // A table of nothing else is another format.
+        let fault = client.rates(&["Standard_X1"], &REGIONS).await.expect_err("only the odd row");
+        assert_eq!(fault.kind(), ErrorKind::Corrupt);
+    }
+}
+
+#[tokio::test]
 async fn past_prices_are_exact_and_what_is_no_price_is_left_out() {
     let (_server, client) = mock(Config::default()).await;
     let history = client.history(&SIZES[..1], &REGIONS[..1], Os::Linux).await.expect("a history");

@@ -10,6 +10,7 @@ mod doctor;
 mod enqueue;
 mod events;
 mod metadata;
+mod plan;
 mod prices;
 mod redis;
 mod redrive;
@@ -38,8 +39,9 @@ pub(crate) enum Command {
     Status(status::Args),
     Cancel(cancel::Args),
     Redrive(redrive::Args),
-    Report(report::Args),
+    Report(Box<report::Args>),
     Prices(Box<prices::Args>),
+    Plan(Box<plan::Args>),
     #[command(subcommand)]
     Blobs(blobs::Command),
     Clean(clean::Args),
@@ -66,6 +68,7 @@ impl Command {
             Self::Redrive(args) => args.run(),
             Self::Report(args) => args.run(),
             Self::Prices(args) => args.run(),
+            Self::Plan(args) => args.run(),
             Self::Blobs(command) => command.run(),
             Self::Clean(args) => args.run(),
             Self::Doctor(args) => args.run(),

@@ -9,6 +9,7 @@ mod enqueue;
 mod events;
 mod help;
 mod metadata;
+mod plan;
 mod prices;
 mod redis;
 mod redrive;

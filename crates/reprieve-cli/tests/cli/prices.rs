@@ -84,6 +84,70 @@ async fn a_service_that_fails_is_said_and_the_cache_takes_its_place() {
     assert_eq!(old.err.lines().count(), 1, "{old:?}");
 }
 
+/// The cache's file for a size in western Europe, in US dollars.
+fn cached(place: &Place, mock: &PricesServer) -> std::path::PathBuf {
+    let service = mock.url().replace("http://", "").replace(':', "_");
+    place.path("cache").join(service).join("USD/westeurope/standard_d4s_v5.json")
+}
+
+/// Changes what the cache has of a size.
+fn change_cache(file: &std::path::Path, change: impl FnOnce(&mut Value)) {
+    let kept = std::fs::read(file).expect("a file of the cache");
+    let mut kept: Value = serde_json::from_slice(&kept).expect("JSON");
+    change(&mut kept);
+    std::fs::write(file, kept.to_string()).expect("written");
+}
+
+#[tokio::test]
+async fn a_price_of_the_cache_that_has_ended_is_asked_for_again() {
+    let (place, mock) = mock().await;
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.0460"], &[]);
+    mock.set_spot_price(D4S, "0.1");
+    let file = cached(&place, &mock);
+    // It was asked for ten minutes ago, and the prices ended one minute ago.
+    change_cache(&file, |kept| {
+        let asked = kept["asked_unix_ms"].as_i64().unwrap();
+        kept["asked_unix_ms"] = (asked - 600_000).into();
+        let end = jiff::Timestamp::from_millisecond(asked - 60_000).unwrap().to_string();
+        for meter in kept["meters"].as_array_mut().unwrap() {
+            meter["effectiveEndDate"] = end.clone().into();
+        }
+    });
+    let offline = table(&place, &mock.url(), &["--offline"]).await;
+    check(&offline, 1, &[], &["in the cache has ended; ask the service for the new one"]);
+    assert!(!offline.err.contains("not for sale"), "{offline:?}");
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.1000", "now"], &[]);
+    let requests = mock.requests().len();
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.1000"], &[]);
+    assert_eq!(mock.requests().len(), requests, "what the service said now is kept");
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_said_also_of_the_cache() {
+    let (place, mock) = mock().await;
+    mock.inject(&Fault::Changed("\"meterName\"".to_owned(), "\"name\"".to_owned()), 1);
+    let said = "1 row of the prices of Standard_D4s_v5 in westeurope can't be read and left out";
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.0460"], &[said, "missing field `meterName`"]);
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.0460"], &[said]);
+    assert_eq!(mock.requests().len(), 1);
+    mock.inject(&Fault::Changed("\"meterName\"".to_owned(), "\"name\"".to_owned()), 1);
+    check(&once(&place, &mock.url(), "0.06", &[]).await, 0, &["below"], &[said]);
+}
+
+#[tokio::test]
+async fn a_file_of_another_region_in_the_cache_is_said_and_its_price_is_asked_for() {
+    let (place, mock) = mock().await;
+    check(&table(&place, &mock.url(), &[]).await, 0, &["0.0460"], &[]);
+    let file = cached(&place, &mock);
+    let other = file.to_str().unwrap().replace("westeurope", "northeurope");
+    std::fs::create_dir_all(std::path::Path::new(&other).parent().unwrap()).unwrap();
+    std::fs::copy(&file, &other).unwrap();
+    let ran = prices(&place, &mock.url(), &["--size", D4S, "--region", "northeurope"]).await;
+    check(&ran, 0, &["0.02568", "now"], &["has prices of another size, region or currency"]);
+    let again = prices(&place, &mock.url(), &["--size", D4S, "--region", "northeurope"]).await;
+    check(&again, 0, &["0.02568"], &[]);
+}
+
 #[tokio::test]
 async fn empty_variables_of_the_cache_are_as_if_they_were_not_set() {
     let (place, mock) = mock().await;
@@ -110,11 +174,10 @@ async fn offline_shows_the_cache_alone_and_its_age_or_what_to_do() {
     check(&table(&place, &mock.url(), &[]).await, 0, &["0.0460"], &[]);
     let requests = mock.requests().len();
     // Two days later.
-    let file = place.path("cache").join(mock.url().replace("http://", "").replace(':', "_"));
-    let file = file.join("USD/westeurope/standard_d4s_v5.json");
-    let mut kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    kept["asked_unix_ms"] = (kept["asked_unix_ms"].as_i64().unwrap() - 172_800_000).into();
-    std::fs::write(&file, kept.to_string()).unwrap();
+    let file = cached(&place, &mock);
+    change_cache(&file, |kept| {
+        kept["asked_unix_ms"] = (kept["asked_unix_ms"].as_i64().unwrap() - 172_800_000).into();
+    });
     let offline = table(&place, &mock.url(), &["--offline"]).await;
     check(&offline, 0, &["0.0460", "2d"], &["offline: prices are from the cache in ", "up to 2d"]);
     assert_eq!(mock.requests().len(), requests);
@@ -224,7 +287,12 @@ async fn a_comparison_never_takes_a_price_of_the_cache() {
         &[],
         &["error: failed to read the retail prices"],
     );
-    for (max, why) in [("-1", "nothing to watch"), ("0.000001", "five decimals"), ("free", "five decimals")] {
+    for (max, why) in [
+        ("-1", "nothing to watch"),
+        ("0.000001", "five decimals"),
+        ("1e-9", "a plain number above 0"),
+        ("free", "five decimals"),
+    ] {
         check(&once(&place, &mock.url(), max, &[]).await, 2, &[], &[why]);
     }
 }

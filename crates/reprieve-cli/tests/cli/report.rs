@@ -1,8 +1,12 @@
 //! `reprieve report`: the ledger of a store.
 
+use reprieve::{WorkerId, clock};
+use reprieve_core::ledger::{Boot, Entry, Ledger, Machine};
+use reprieve_sim::management::{self, ManagementServer};
+use reprieve_sim::prices::{Config, PricesServer};
 use serde_json::Value;
 
-use crate::support::{Place, Working};
+use crate::support::{Place, Ran, Working};
 
 #[tokio::test]
 async fn a_report_has_the_boots_and_interruptions_of_the_store() {
@@ -21,11 +25,189 @@ async fn a_report_has_the_boots_and_interruptions_of_the_store() {
     );
     let page = place.succeeds(&["report", "--since", "1h"]);
     assert!(page.contains("2 machines") && page.lines().any(|line| line.starts_with("Signal")), "{page}");
-    // Two boots and two drains, below the header.
-    assert_eq!(place.succeeds(&["report", "--csv"]).lines().count(), 5);
+    // Two machines, their boots and their drains, below the header.
+    assert_eq!(place.succeeds(&["report", "--csv"]).lines().count(), 7);
+    assert_eq!(figures["lives"].as_array().map(Vec::len), Some(2), "{figures}");
     place.succeeds(&["report", "--html", "report.html"]);
     let html = std::fs::read_to_string(place.path("report.html")).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("0 evictions of 2 machines"), "{html}");
     let failed = place.run(&["report", "--html", "no/such/directory.html"]);
     assert!(failed.code == Some(2) && failed.err.contains("name another file"), "{failed:?}");
+}
+
+const HOUR: i64 = 3_600_000;
+
+/// A machine that booted six minutes before its worker started and was seen for ten hours since then, ending an hour ago.
+async fn boot(ledger: &Ledger, name: &str, [size, region, priority]: [&str; 3]) {
+    let now = clock::unix_millis() - HOUR;
+    let machine = Machine {
+        vm: name.to_owned(),
+        size: size.to_owned(),
+        region: region.to_owned(),
+        priority: priority.to_owned(),
+        booted_unix_ms: Some(now - 10 * HOUR),
+        ..Machine::default()
+    };
+    let entry = Entry::Boot(Boot {
+        boot: format!("boot-{name}"),
+        worker: WorkerId::new(format!("worker-{name}")),
+        at_unix_ms: now - 10 * HOUR + HOUR / 10,
+        machine,
+        seen_unix_ms: Some(now),
+        worked_on_unix_ms: None,
+    });
+    assert!(ledger.write(entry).await.expect("written"));
+}
+
+const SPOT: [&str; 3] = ["Standard_D4s_v5", "westeurope", "Spot"];
+
+/// A store whose ledger has these machines, and a mock of the prices.
+async fn machines(machines: &[[&str; 3]]) -> (Place, PricesServer) {
+    let place = Place::new();
+    let client = place.client().await;
+    let ledger = Ledger::new(client.store().records.clone());
+    for (number, machine) in machines.iter().enumerate() {
+        boot(&ledger, &number.to_string(), *machine).await;
+    }
+    (place, PricesServer::start(Config::default()).await.expect("a mock"))
+}
+
+/// Runs `reprieve report …` while the mocks run.
+async fn report(place: &Place, url: &str, args: &[&str]) -> Ran {
+    let cache = place.path("cache").display().to_string();
+    let at = ["--prices-url", url, "--cache-dir", &cache];
+    let mut command = place.command(&[&["report"], args, &at].concat());
+    tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs").into()
+}
+
+async fn money(place: &Place, url: &str, args: &[&str]) -> Value {
+    let ran = report(place, url, &[args, &["--json"]].concat()).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    serde_json::from_str::<Value>(&ran.out).expect("JSON")["money"].clone()
+}
+
+#[tokio::test]
+async fn without_prices_a_report_asks_nobody_and_says_how_to_get_money() {
+    let (place, mock) = machines(&[SPOT]).await;
+    let ran = report(&place, &mock.url(), &[]).await;
+    assert!(ran.code == Some(0) && ran.out.contains("--prices ask"), "{ran:?}");
+    assert_eq!(money(&place, &mock.url(), &[]).await, Value::Null);
+    let cached = report(&place, &mock.url(), &["--prices", "cache"]).await;
+    assert!(cached.code == Some(0) && cached.err.contains("`reprieve prices` puts it there"), "{cached:?}");
+    assert!(
+        cached.out.contains(
+            "In no sum: 1 machine (Spot, Standard_D4s_v5, westeurope), 10h in all, because there is no price"
+        ),
+        "{cached:?}"
+    );
+    assert!(mock.requests().is_empty(), "{:?}", mock.requests());
+}
+
+#[tokio::test]
+async fn money_is_counted_at_given_prices_of_one_size() {
+    let (place, mock) = machines(&[SPOT, ["Standard_D4s_v5", "westeurope", "Regular"], ["", "", ""]]).await;
+    let given = ["--spot-price", "0.05", "--regular-price", "0.2"];
+    let figures = money(&place, &mock.url(), &given).await;
+    let total = &figures["total"];
+    // Ten hours each: Spot 0.50, regular 2.00.
+    assert_eq!([&total["cost"], &total["regular"], &total["saved"]], [&2.5, &4.0, &1.5], "{figures}");
+    assert_eq!((&total["machines"], &total["billed_ms"]), (&2.into(), &(20 * HOUR).into()));
+    assert_eq!(figures["unpriced"][0]["why"], "whether it is Spot is unknown");
+    let text = report(&place, &mock.url(), &given).await;
+    assert!(text.out.contains("It cost 2.5000 USD. Regular machines would have cost 4.0000 USD, so Spot saved 1.5000 USD (37.5 %)."), "{text:?}");
+    let csv = report(&place, &mock.url(), &[&given[..], &["--csv"]].concat()).await;
+    let costs = |cost: &str| csv.out.lines().filter(|line| line.ends_with(cost)).count();
+    assert_eq!([costs("0.500000,2.000000"), costs("2.000000,2.000000")], [1, 1], "{csv:?}");
+    report(&place, &mock.url(), &[&given[..], &["--html", "money.html"]].concat()).await;
+    let html = std::fs::read_to_string(place.path("money.html")).unwrap();
+    assert!(html.contains("What it cost") && html.contains("Standard_D4s_v5"), "{html}");
+    assert!(mock.requests().is_empty());
+}
+
+#[tokio::test]
+async fn one_price_is_not_that_of_several_sizes() {
+    let (place, mock) = machines(&[SPOT, ["Standard_D2s_v5", "westeurope", "Spot"]]).await;
+    let ran = report(&place, &mock.url(), &["--spot-price", "0.05", "--regular-price", "0.2"]).await;
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("one price can't be that of all") && ran.err.lines().count() == 1, "{ran:?}");
+    for (args, why) in [
+        (&["--spot-price", "0.05"][..], "--regular-price"),
+        (&["--spot-price", "0", "--regular-price", "1"], "above 0"),
+        (&["--prices", "no/such/file"], "can't be read"),
+        (&["--price-history"], "--prices"),
+    ] {
+        let ran = report(&place, &mock.url(), args).await;
+        assert!(ran.code == Some(2) && ran.err.contains(why), "{ran:?}");
+    }
+    std::fs::write(place.path("odd.json"), "[1]").unwrap();
+    let odd = report(&place, &mock.url(), &["--prices", "odd.json"]).await;
+    assert!(odd.code == Some(2) && odd.err.contains("`reprieve prices --json`"), "{odd:?}");
+}
+
+#[tokio::test]
+async fn prices_are_asked_for_by_size_and_region_and_kept() {
+    let (place, mock) = machines(&[
+        SPOT,
+        ["Standard_D2s_v5", "westeurope", "Spot"],
+        ["Standard_B2ms", "westeurope", "Regular"],
+    ])
+    .await;
+    let figures = money(&place, &mock.url(), &["--prices", "ask"]).await;
+    let costs: Vec<_> =
+        figures["machines"].as_array().unwrap().iter().map(|row| row["cost"].clone()).collect();
+    // Ten hours at 0.096, 0.023 and 0.046.
+    assert_eq!(costs, [0.96, 0.23, 0.46], "{figures}");
+    let asked = mock.requests().len();
+    let cached = money(&place, &mock.url(), &["--prices", "cache"]).await;
+    assert_eq!((&cached["total"], mock.requests().len()), (&figures["total"], asked));
+    let text = report(&place, &mock.url(), &["--prices", "cache"]).await;
+    assert!(text.out.contains("The Spot price of one moment counts for all of the time"), "{text:?}");
+}
+
+#[tokio::test]
+async fn each_hour_counts_at_the_price_of_that_time_where_azure_or_a_file_has_it() {
+    let (place, mock) = machines(&[SPOT]).await;
+    // The price doubled in the middle of the ten hours, which ended an hour ago.
+    let half = jiff::Timestamp::from_millisecond(clock::unix_millis() - 6 * HOUR).unwrap().to_string();
+    let past = serde_json::json!([
+        { "effectiveDate": half, "priceUSD": 0.08 },
+        { "effectiveDate": "2026-01-01T00:00:00Z", "priceUSD": 0.04 },
+    ]);
+    let azure =
+        |reader| management::Config { past_prices: past.clone(), reader, ..management::Config::default() };
+    let server = ManagementServer::start(azure(true)).await.expect("a mock");
+    let at = server.url();
+    let history = ["--prices", "ask", "--price-history", "--management-url", &at];
+    let rounded = |figures: &Value| format!("{:.3}", figures["total"]["cost"].as_f64().unwrap());
+    let figures = money(&place, &mock.url(), &history).await;
+    // Five hours at 0.04 and five at 0.08.
+    assert_eq!(
+        (rounded(&figures), &figures["machines"][0]["basis"]),
+        ("0.600".to_owned(), &"history".into()),
+        "{figures}"
+    );
+
+    // The same from the file that `reprieve prices` prints.
+    let cache = place.path("cache").display().to_string();
+    let id = "00000000-0000-0000-0000-000000000001";
+    let args =
+        ["prices", "--size", SPOT[0], "--region", SPOT[1], "--subscription", id, "--management-url", &at];
+    let with = ["--json", "--prices-url", &mock.url(), "--cache-dir", &cache];
+    let mut command = place.command(&[&args[..], &with[..]].concat());
+    let printed = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    std::fs::write(place.path("prices.json"), printed.stdout).unwrap();
+    let requests = mock.requests().len();
+    let from_file = money(&place, &mock.url(), &["--prices", "prices.json"]).await;
+    assert_eq!((rounded(&from_file), mock.requests().len()), ("0.600".to_owned(), requests), "{from_file}");
+
+    // Without the role the present price counts, and that is said.
+    let denied = ManagementServer::start(azure(false)).await.expect("a mock");
+    let ran = report(
+        &place,
+        &mock.url(),
+        &["--prices", "ask", "--price-history", "--management-url", &denied.url(), "--json"],
+    )
+    .await;
+    assert!(ran.err.contains("past prices are unknown") && ran.err.contains("\"Reader\""), "{ran:?}");
+    assert_eq!(rounded(&serde_json::from_str::<Value>(&ran.out).unwrap()["money"]), "0.460");
 }

@@ -111,8 +111,9 @@ pub trait Dependency: Any + fmt::Debug + Send + Sync {
 
     /// Says what it refuses although its probe succeeds, such as all writes when it is full, or why it can't be told:
     /// a clause, without a secret. Asked when a job that needs it has failed after a call of its step was
-    /// [refused](DependencyHandle::refused) or failed, which then costs no attempt, and again at growing pauses until it refuses nothing: no job that needs it is begun meanwhile. Also by `reprieve
-    /// doctor`. An answer that takes longer than 2 s counts as a refusal. Default: nothing.
+    /// [refused](DependencyHandle::refused) or failed, which then costs no attempt, and again at growing pauses until
+    /// it refuses nothing: no job that needs it is begun meanwhile. Also by `reprieve doctor`. An answer that takes
+    /// longer than 2 s counts as a refusal. Default: nothing.
     async fn refuses(&self) -> Option<String> {
         None
     }

@@ -3,8 +3,8 @@
 //!
 //! It is a [`Breaker`] of its own, which is moved by looks at what is
 //! [refused](super::Dependency::refuses) in place of probes. They begin when a job has failed that needs the
-//! dependency and had a call refused, and end when nothing is refused any more: their pauses grow, and then few jobs are begun, and more
-//! after each second.
+//! dependency and had a call refused, and end when nothing is refused any more: their pauses grow, and then few jobs
+//! are begun, and more after each second.
 
 use std::time::Duration;
 

@@ -40,5 +40,5 @@ pub(crate) use reasons::AT_LAST;
 pub use reasons::{FailureGroup, group, normalise};
 pub(crate) use store::NamedEntry;
 pub use store::{Entries, Ledger, Odd};
-pub use summary::{AGES_HOURS, Healed, HitJob, Kind, Moment, Share, Spread, Summary};
+pub use summary::{AGES_HOURS, Healed, HitJob, Kind, Moment, Share, Spread, Summary, lives_within};
 pub use survival::{Point, Spell, curve, curve_at};

@@ -217,6 +217,24 @@ impl Summary {
     }
 }
 
+/// The lives of the machines that a [`Summary`] of this time counts: seen in it, cut to it, and evicted only if that was
+/// in it. When a machine booted stays as it is.
+#[must_use]
+pub fn lives_within(
+    entries: &Entries,
+    reports: &[WorkerReport],
+    since_unix_ms: i64,
+    until_unix_ms: i64,
+) -> Vec<Life> {
+    let window = Window { since: since_unix_ms, until: until_unix_ms };
+    let cut = |life: Life| {
+        let (from, to) = window.part(&life);
+        let evicted = life.evicted.filter(|_| window.has_eviction(&life));
+        Life { seen_unix_ms: from, until_unix_ms: to.max(from), evicted, ..life }
+    };
+    lives(entries, reports).into_iter().filter(|life| window.sees(life)).map(cut).collect()
+}
+
 /// The time of a summary.
 #[derive(Debug, Clone, Copy)]
 struct Window {
@@ -456,6 +474,26 @@ mod tests {
         let alive: Vec<_> = it.survival.iter().map(|point| (point.age_ms / MINUTE, point.alive)).collect();
         // d was lost before; of three, one ends at 90.5, then of two one at 92.
         assert_eq!(alive, [(90, 2.0 / 3.0), (92, 1.0 / 3.0)]);
+    }
+
+    #[test]
+    fn lives_are_cut_to_the_time_and_evicted_only_within_it() {
+        let (entries, reports) = fleet();
+        let shown = |since: i64, until: i64| -> Vec<_> {
+            let lives = lives_within(&entries, &reports, since * MINUTE, until * MINUTE);
+            let minutes = |life: &Life| (life.seen_unix_ms / MINUTE, life.until_unix_ms / MINUTE);
+            lives.iter().map(|life| (life.boot.clone(), minutes(life), life.evicted.is_some())).collect()
+        };
+        let life = |boot: &str, from, to, evicted| (boot.to_owned(), (from, to), evicted);
+        let all = [
+            life("a", 0, 90, true),
+            life("b", 2, 92, true),
+            life("c", 0, 240, false),
+            life("d", 0, 60, false),
+        ];
+        assert_eq!(shown(0, 300), all);
+        let later = [life("b", 91, 92, true), life("c", 91, 240, false)];
+        assert_eq!(shown(91, 300), later);
     }
 
     fn healing(worker: &str, action: &str, fault: &str, at: i64) -> HealingAction {

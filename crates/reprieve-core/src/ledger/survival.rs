@@ -7,8 +7,8 @@
 //! from the moments of eviction: each weighs at random, by an exponential distribution, with all of its machines; and
 //! so that few moments are not taken for all there are, there may have been one more, as large as the largest, that took
 //! machines of any age. Before the first eviction that one is all there is: of n machines that live, the band begins at
-//! 0.025^(1/n), as that of Clopper and Pearson does. It is the interval of Fay and Feuer (1997) for weighted sums of rare events, applied to the
-//! cumulative hazard.
+//! 0.025^(1/n), as that of Clopper and Pearson does. It is the interval of Fay and Feuer (1997) for weighted sums of
+//! rare events, applied to the cumulative hazard.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

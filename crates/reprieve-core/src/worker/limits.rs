@@ -67,9 +67,10 @@ const ENDS_MOST: f64 = 1_000.0;
 /// [`WorkerBuilder::limits`](super::WorkerBuilder::limits).
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
-/// at least five seconds, or a second where its jobs are short, and longer the more of them were deferred, so that at most 32 come back in a second,
-/// whatever the backlog, or two to five times as many as jobs of the kind end, and at most 150 more than end. A worker
-/// returns no more than 300 in a second, and one for each message that it does not return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
+/// at least five seconds, or a second where its jobs are short, and longer the more of them were deferred, so that at
+/// most 32 come back in a second, whatever the backlog, or two to five times as many as jobs of the kind end, and at
+/// most 150 more than end. A worker returns no more than 300 in a second, and one for each message that it does not
+/// return. It costs the job no attempt. A limited kind with a large backlog is better off in a queue of its own: a
 /// worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

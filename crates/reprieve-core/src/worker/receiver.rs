@@ -159,7 +159,8 @@ impl Receiver {
     }
 
     /// Counts a message over a limit that was returned. No more than a batch of them is returned at once, and
-    /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit: those lie between the others in the queue, and must not wait for them.
+    /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit:
+    /// those lie between the others in the queue, and must not wait for them.
     pub(super) fn note_return(&mut self) {
         self.returned.note(1.0);
         self.pause_after_return(PAUSE_AFTER_RETURN);

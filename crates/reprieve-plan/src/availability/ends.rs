@@ -61,7 +61,7 @@ fn of_fleet(text: &str) -> Result<Vec<Life>, TraceError> {
 ///
 /// # Errors
 ///
-/// The first fault, with its line; [`TraceError::NoTime`] for a fleet that lost nothing.
+/// The first fault, with its line; [`TraceError::NoLosses`] for a fleet that lost nothing.
 pub fn losses(text: &str) -> Result<Vec<Loss>, TraceError> {
     let mut by_time: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     let events = fleet::events(text.trim_start_matches('\u{feff}').trim_start())?;
@@ -80,12 +80,12 @@ pub fn losses(text: &str) -> Result<Vec<Loss>, TraceError> {
         }
         count = count + joined - left;
     }
-    if losses.is_empty() { Err(TraceError::NoTime) } else { Ok(losses) }
+    if losses.is_empty() { Err(TraceError::NoLosses) } else { Ok(losses) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Life, Loss, lives, losses};
+    use super::{Life, Loss, TraceError, lives, losses};
 
     const FLEET: &str = "1000,add,a\n1000,add,b\n5000,remove,a\n5000,add,c\n9000,remove,b\n9000,remove,c\n9000,add,d\n12000,add,a\n";
 
@@ -108,6 +108,6 @@ mod tests {
     fn losses_of_one_moment_are_one() {
         let expected = [Loss { after_ms: 4000, lost: 1, of: 2 }, Loss { after_ms: 4000, lost: 2, of: 2 }];
         assert_eq!(losses(FLEET).unwrap(), expected);
-        assert!(losses("1,add,a\n2,add,b\n").is_err());
+        assert_eq!(losses("1,add,a\n2,add,b\n"), Err(TraceError::NoLosses));
     }
 }

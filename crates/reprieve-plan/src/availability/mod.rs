@@ -95,6 +95,13 @@ impl Series {
         self.changes.iter().map(|(_, count)| *count).max().unwrap_or_default()
     }
 
+    /// The same series with so many times as many machines.
+    #[must_use]
+    pub fn times(&self, factor: u32) -> Self {
+        let times = |(at_ms, count): &(u64, u32)| (*at_ms, count.saturating_mul(factor));
+        Self { changes: self.changes.iter().map(times).collect(), end_ms: self.end_ms }
+    }
+
     /// The share of the time in which at least `machines` could be had.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share of two times")]

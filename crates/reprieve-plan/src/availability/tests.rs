@@ -109,3 +109,10 @@ fn a_series_with_a_wrong_shape_says_what_the_parser_says() {
     assert!(fault.contains("invalid value: integer `-1`") && fault.contains("line 1"), "{fault}");
     assert!(matches!(Series::parse("{").unwrap_err(), TraceError::Series(_)));
 }
+
+#[test]
+fn a_series_of_times_as_many_machines_has_the_same_changes() {
+    let series = Series::parse(r#"{"metadata": {"gap_seconds": 300}, "data": [0, 2, 1]}"#).unwrap().times(5);
+    assert_eq!((series.length_ms(), series.most()), (15 * MINUTE_MS, 10));
+    assert_eq!([5, 6, 10].map(|machines| percent(&series, machines)), ["67", "33", "33"]);
+}

@@ -9,6 +9,8 @@ pub enum TraceError {
     Empty,
     /// The trace covers no time.
     NoTime,
+    /// No machine left the fleet.
+    NoLosses,
     /// The text begins like a series and is none; with what the parser says.
     Series(String),
     /// The time between two samples is zero.
@@ -52,6 +54,9 @@ impl fmt::Display for TraceError {
         match self {
             Self::Empty => f.write_str("the trace is empty: give a series, fleet events or lifetimes"),
             Self::NoTime => f.write_str("the trace covers no time: it needs events at two moments at least"),
+            Self::NoLosses => f.write_str(
+                "no machine left the fleet of the trace, so it tells nothing of evictions: give one with losses",
+            ),
             Self::Series(fault) => write!(
                 f,
                 "the trace is no series of the form {{\"metadata\":{{\"gap_seconds\":300}},\"data\":[1,0]}}: {fault}"

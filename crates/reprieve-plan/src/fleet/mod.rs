@@ -51,5 +51,5 @@ pub use model::{Evictions, LIMIT_MAX_MS, Machines, Market, Model, ModelError, No
 pub use outcome::{Costs, HourUse, Outcome, SlotTime};
 pub use prices::PriceSteps;
 pub use run::simulate;
-pub use strategy::{Mix, Strategy, StrategyError, Swap, Upkeep};
+pub use strategy::{FLEET_DELAY_MS, Mix, Strategy, StrategyError, Swap, Upkeep};
 pub use summary::{Spread, Summary};

@@ -41,6 +41,8 @@ pub struct Work {
     pub restore_ms: u64,
     /// The price of the storage requests of one save.
     pub save_cost: Cost,
+    /// The price of the traffic of one saved state, on its way to the store or back.
+    pub traffic_cost: Cost,
 }
 
 /// What machines of both priorities have in common.
@@ -112,6 +114,7 @@ impl Model {
                 save_ms: 0,
                 restore_ms: 0,
                 save_cost: Cost::default(),
+                traffic_cost: Cost::default(),
             },
             machines: Machines { slots: 1, boot_ms: (0, 0), lease_ms: MINUTE_MS },
             market: Market {

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub swaps: u32,
     /// The number of saves.
     pub saves: u64,
+    /// How often a saved job was restored.
+    pub restores: u64,
     /// The time of all slots of all machines, by what they did.
     pub time: SlotTime,
     /// The time of all slots, from the allocation of each machine until it was gone.
@@ -54,6 +56,8 @@ pub struct Costs {
     pub saves: Cost,
     /// What is paid whatever machines there are.
     pub always: Cost,
+    /// Traffic of saves and restores between regions.
+    pub traffic: Cost,
 }
 
 /// The time of slots by what they did.
@@ -86,7 +90,7 @@ impl Costs {
     /// The sum.
     #[must_use]
     pub fn total(&self) -> Cost {
-        self.regular + self.spot + self.disks + self.saves + self.always
+        self.regular + self.spot + self.disks + self.saves + self.always + self.traffic
     }
 }
 

@@ -278,6 +278,8 @@ impl<'a> Run<'a> {
         self.outcome.finished_ms = finished_ms;
         self.outcome.cost.always = self.model.market.always.cost(1, end_ms);
         self.outcome.cost.saves = self.model.work.save_cost.times(self.outcome.saves);
+        let moved = self.outcome.saves.saturating_add(self.outcome.restores);
+        self.outcome.cost.traffic = self.model.work.traffic_cost.times(moved);
         self.outcome
     }
 }

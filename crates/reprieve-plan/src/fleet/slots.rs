@@ -47,6 +47,7 @@ impl Run<'_> {
         let work = &self.model.work;
         let (left_ms, is_saved) = (self.jobs.states[job].left_ms, self.jobs.states[job].is_saved);
         let restore_ms = if is_saved { work.restore_ms } else { 0 };
+        self.outcome.restores += u64::from(is_saved);
         let done_ms = self.now_ms.saturating_add(restore_ms).saturating_add(work.pace().duration_ms(left_ms));
         let place = &mut self.machines[machine];
         if let Slot::Idle { since_ms } = place.slots[slot] {

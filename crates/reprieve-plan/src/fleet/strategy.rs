@@ -83,6 +83,9 @@ const LINGERS_MS: u64 = 10 * MINUTE_MS;
 /// The time between two attempts of Azure to restore a machine. Azure does not document it.
 const RESTORE_EVERY_MS: u64 = 5 * MINUTE_MS;
 
+/// The time until a Compute Fleet asks for a machine in place of an evicted one. Azure does not document it.
+pub const FLEET_DELAY_MS: u64 = MINUTE_MS;
+
 impl Strategy {
     /// Regular machines only, of a fixed number.
     #[must_use]
@@ -107,7 +110,7 @@ impl Strategy {
     /// The preset `steady-fleet`: a fixed number that a Compute Fleet keeps.
     #[must_use]
     pub fn steady_fleet(instances: u32) -> Self {
-        let upkeep = Upkeep::Maintain { delay_ms: MINUTE_MS };
+        let upkeep = Upkeep::Maintain { delay_ms: FLEET_DELAY_MS };
         Self { upkeep, ..Self::elastic(instances).named("steady-fleet") }
     }
 

@@ -1,5 +1,7 @@
 //! The results of many runs.
 
+use std::ops::Range;
+
 use super::model::Model;
 use super::outcome::{HourUse, Outcome, SlotTime};
 use super::run::simulate;
@@ -12,9 +14,9 @@ pub struct Summary {
     pub runs: u32,
     /// The cost in millionths of the currency.
     pub cost_micros: Spread,
-    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, and what
-    /// is paid always.
-    pub parts_micros: [u64; 5],
+    /// The mean cost by what was paid for, in millionths: regular machines, Spot machines, disks, saves, what is
+    /// paid always, and traffic.
+    pub parts_micros: [u64; 6],
     /// The time until the last job was done. A run that did not finish has the model's limit.
     pub finished_ms: Spread,
     /// How many runs finished.
@@ -35,6 +37,10 @@ pub struct Summary {
     pub hours: Vec<HourUse>,
     /// The most Spot and regular machines that counted against the quota, in any run.
     pub quota: (u32, u32),
+    /// The cost of each run in millionths of the currency, the lowest first.
+    pub costs_micros: Vec<u64>,
+    /// The time until the last job was done, of each run, the shortest first.
+    pub finishes_ms: Vec<u64>,
 }
 
 /// The mean of a number, and how it is spread.
@@ -53,21 +59,21 @@ pub struct Spread {
 }
 
 impl Summary {
-    /// Runs `model` under `strategy` with the seeds from zero up to `runs`, and calls `progress` after each.
+    /// Runs `model` under `strategy` with each of these seeds, and calls `progress` after each.
     ///
     /// # Panics
     ///
-    /// If `runs` is zero.
+    /// If there is no seed.
     #[must_use]
     pub fn of_runs(
         model: &Model,
         strategy: &Strategy,
-        runs: u32,
+        seeds: Range<u64>,
         deadline_ms: Option<u64>,
         mut progress: impl FnMut(),
     ) -> Self {
-        let outcomes = (0..runs).map(|seed| {
-            let outcome = simulate(model, strategy, u64::from(seed));
+        let outcomes = seeds.map(|seed| {
+            let outcome = simulate(model, strategy, seed);
             progress();
             outcome
         });
@@ -89,17 +95,20 @@ impl Summary {
         let most = |of: fn(&Outcome) -> u32| outcomes.iter().map(of).max().unwrap_or_default();
         let mean_ms = |of: fn(&SlotTime) -> u64| mean_u64(outcomes.iter().map(|outcome| of(&outcome.time)));
         let part = |of: fn(&Outcome) -> u128| mean_u64(outcomes.iter().map(|outcome| saturated(of(outcome))));
+        let costs_micros = sorted(outcomes.iter().map(|outcome| saturated(outcome.cost.total().micros())));
+        let finishes_ms = sorted(outcomes.iter().map(|outcome| outcome.finished_ms.unwrap_or(limit_ms)));
         Self {
             runs: count(outcomes.len()),
-            cost_micros: Spread::new(outcomes.iter().map(|outcome| saturated(outcome.cost.total().micros()))),
+            cost_micros: Spread::of_sorted(&costs_micros),
             parts_micros: [
                 part(|outcome| outcome.cost.regular.micros()),
                 part(|outcome| outcome.cost.spot.micros()),
                 part(|outcome| outcome.cost.disks.micros()),
                 part(|outcome| outcome.cost.saves.micros()),
                 part(|outcome| outcome.cost.always.micros()),
+                part(|outcome| outcome.cost.traffic.micros()),
             ],
-            finished_ms: Spread::new(outcomes.iter().map(|outcome| outcome.finished_ms.unwrap_or(limit_ms))),
+            finished_ms: Spread::of_sorted(&finishes_ms),
             finished: count(outcomes.iter().filter(|outcome| finished(outcome)).count()),
             met: count(outcomes.iter().filter(|outcome| met(outcome)).count()),
             evictions: mean(outcomes.iter().map(|outcome| f64::from(outcome.evictions))),
@@ -116,6 +125,8 @@ impl Summary {
             },
             hours: hours(outcomes),
             quota: (most(|outcome| outcome.spot_quota), most(|outcome| outcome.regular_quota)),
+            costs_micros,
+            finishes_ms,
         }
     }
 
@@ -130,8 +141,10 @@ impl Spread {
     /// The spread of `values`; zero of none.
     #[must_use]
     pub fn new(values: impl Iterator<Item = u64>) -> Self {
-        let mut sorted: Vec<_> = values.collect();
-        sorted.sort_unstable();
+        Self::of_sorted(&sorted(values))
+    }
+
+    fn of_sorted(sorted: &[u64]) -> Self {
         let number = as_f64(sorted.len() as u64).max(1.0);
         let mean = mean(sorted.iter().map(|value| as_f64(*value)));
         let squares: f64 = sorted.iter().map(|value| (as_f64(*value) - mean).powi(2)).sum();
@@ -143,6 +156,12 @@ impl Spread {
         };
         Self { mean, half_width, p50: at(50), p90: at(90), p95: at(95) }
     }
+}
+
+fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sorted: Vec<_> = values.collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// The mean use of each hour, up to the last of the longest run.

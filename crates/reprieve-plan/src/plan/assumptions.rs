@@ -2,6 +2,7 @@
 
 use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
 use super::scenario::{Scenario, save_ms};
+use crate::fleet::FLEET_DELAY_MS;
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
 const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
@@ -25,7 +26,7 @@ pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
     all.extend(pattern(inputs));
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
-    all.extend([prices(inputs), save_cost(inputs)]);
+    all.extend([prices(inputs), save_cost(inputs), traffic(inputs)]);
     all.extend(rules());
     all
 }
@@ -158,7 +159,7 @@ fn jobs(inputs: &Inputs) -> Assumption {
 
 fn save(inputs: &Inputs) -> Assumption {
     let source = match (inputs.save_ms, inputs.state_bytes) {
-        (Some(_), _) => Source::Given,
+        (Some(_), _) => inputs.save_source.clone(),
         (None, Some(_)) => Source::Assumed("the size of the state at 50 MB/s; measure yours"),
         (None, None) => Source::Assumed("a small state in the same region; workers assume that, too"),
     };
@@ -185,7 +186,7 @@ fn prices(inputs: &Inputs) -> Assumption {
     let usd = |price: crate::money::Price| price.cost(1, 3_600_000);
     let prices = &inputs.prices;
     let value = format!(
-        "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts, and traffic between regions",
+        "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts",
         usd(prices.spot.at(0)),
         usd(prices.regular),
         usd(prices.disks),
@@ -198,14 +199,25 @@ fn save_cost(inputs: &Inputs) -> Assumption {
     let cost = inputs.prices.save;
     let source = if cost == ASSUMED_SAVE_COST {
         Source::Assumed("one blob written, by a list of 2024; a state over 20 KiB writes two")
+    } else if cost == ASSUMED_SAVE_COST.times(2) {
+        Source::Assumed("two blobs written for a state over 20 KiB, by a list of 2024")
     } else {
         Source::Given
     };
     assumption("requests of a save", format!("{} billionths of a USD", cost.nanos()), source)
 }
 
+fn traffic(inputs: &Inputs) -> Assumption {
+    let cost = inputs.prices.traffic;
+    if cost.nanos() == 0 {
+        let why = "the store is in the machines' region, where traffic is free; results and inputs of jobs are not counted";
+        return assumption("traffic between regions", "none", Source::Assumed(why));
+    }
+    assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
+}
+
 /// What holds for every plan.
-fn rules() -> [Assumption; 5] {
+fn rules() -> [Assumption; 6] {
     [
         assumption(
             "billing of Spot",
@@ -226,6 +238,11 @@ fn rules() -> [Assumption; 5] {
             "attempts to restore",
             "every 5 min for an hour",
             Source::Assumed("Azure documents how long it tries, but not how often"),
+        ),
+        assumption(
+            "Compute Fleet",
+            format!("asks for another machine {} min after an eviction", FLEET_DELAY_MS / 60_000),
+            Source::Assumed("Azure documents that a fleet keeps its number, but not how soon"),
         ),
         assumption(
             "autoscale",

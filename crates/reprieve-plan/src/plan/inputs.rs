@@ -1,6 +1,7 @@
 //! The inputs of a plan, and the faults that refuse them.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::availability::{Life, Loss, Series};
 use crate::fleet::{Mix, ModelError, Notice, PriceSteps, StrategyError};
@@ -29,6 +30,8 @@ pub struct Inputs {
     pub can_save: bool,
     /// The time that a save takes; `None` to derive it from the size of a state.
     pub save_ms: Option<u64>,
+    /// Where that time is from, if there is one.
+    pub save_source: Source,
     /// The size of a saved state, if it is known.
     pub state_bytes: Option<u64>,
     /// The least and longest boot; `None` for [`ASSUMED_BOOT_MS`].
@@ -43,6 +46,9 @@ pub struct Inputs {
     pub max_price: MaxPrice,
     /// What is known of evictions.
     pub evictions: Known,
+    /// The number of machines that could be had over time, for the deadline policies; those of
+    /// [`Known::Availability`] come before it.
+    pub availability: Option<Series>,
     /// The notice of evictions; `None` if there is none.
     pub notice: Option<Notice>,
     /// The share of requests for a Spot machine that find no capacity.
@@ -51,6 +57,8 @@ pub struct Inputs {
     pub mix: Mix,
     /// The number of runs of each strategy.
     pub runs: u32,
+    /// The seed of the first run; each further run has the next one.
+    pub seed: u64,
 }
 
 /// The prices of a size in a region, in USD.
@@ -66,6 +74,8 @@ pub struct Prices {
     pub always: Price,
     /// The storage requests of a save.
     pub save: Cost,
+    /// The traffic of one saved state, to the store or back; zero within a region.
+    pub traffic: Cost,
     /// Where the prices are from, and of which day.
     pub source: Source,
 }
@@ -135,6 +145,7 @@ impl Inputs {
             slots: 1,
             can_save: true,
             save_ms: None,
+            save_source: Source::Given,
             state_bytes: None,
             boot_ms: None,
             deadline_ms: None,
@@ -145,15 +156,23 @@ impl Inputs {
                 disks: free,
                 always: free,
                 save: ASSUMED_SAVE_COST,
+                traffic: Cost::from_nanos(0),
                 source: Source::Given,
             },
             max_price: MaxPrice::OnDemand,
             evictions: Known::Unknown,
+            availability: None,
             notice: Some(ASSUMED_NOTICE),
             refused: 0.0,
             mix: Mix { base: 2, percent_above: 25 },
             runs: 200,
+            seed: 0,
         }
+    }
+
+    /// The seeds of the runs.
+    pub(super) fn seeds(&self) -> Range<u64> {
+        self.seed..self.seed.saturating_add(u64::from(self.runs))
     }
 
     /// Checks what can be said without a simulation.
@@ -171,7 +190,7 @@ impl Inputs {
         if let MaxPrice::Of(price) = self.max_price {
             support::check_max_price(price.nanos_per_hour())?;
         }
-        if self.runs == 0 {
+        if self.seeds().is_empty() {
             return Err(PlanError::NoRuns);
         }
         if self.prices.regular.nanos_per_hour() == 0 {

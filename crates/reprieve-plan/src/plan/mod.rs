@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `inputs` | [`Inputs`], and what refuses them |
+//! | `measured` | what a fleet's own ledger says of evictions |
 //! | `scenario` | [`Scenario`]: a world for each end of what is known of evictions |
 //! | `policies` | the deadline policies, where the trace lets them be replayed |
 //! | `advice` | [`Advice`]: which strategy, and why |
@@ -32,6 +33,7 @@ mod advice;
 mod assumptions;
 mod deploy;
 mod inputs;
+mod measured;
 mod policies;
 mod scenario;
 
@@ -154,7 +156,7 @@ fn row(inputs: &Inputs, scenarios: &[Scenario], strategy: Strategy, progress: &m
     let summaries: Vec<_> = scenarios
         .iter()
         .map(|scenario| {
-            Summary::of_runs(&scenario.model, &strategy, inputs.runs, inputs.deadline_ms, &mut *progress)
+            Summary::of_runs(&scenario.model, &strategy, inputs.seeds(), inputs.deadline_ms, &mut *progress)
         })
         .collect();
     let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();

@@ -7,9 +7,6 @@ use crate::policy::{Greedy, Policy, Programme, Uniform};
 use crate::replay::{Outcome, replay};
 use crate::task::Task;
 
-/// The seed of windows.
-const SEED: u64 = 1;
-
 /// What a deadline policy costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyRow {
@@ -32,12 +29,16 @@ pub struct PolicyRow {
 /// Replays the policies, if the inputs have a deadline and a trace of availability, and jobs are equal: a policy
 /// moves all machines together.
 pub(super) fn rows(inputs: &Inputs, scenario: &Scenario) -> Vec<PolicyRow> {
-    let (Some(deadline_ms), Known::Availability(series, _)) = (inputs.deadline_ms, &inputs.evictions) else {
-        return Vec::new();
+    let series = match &inputs.evictions {
+        Known::Availability(series, _) => Some(series),
+        Known::Rate { .. } | Known::Lives(..) | Known::Losses(..) | Known::Unknown => {
+            inputs.availability.as_ref()
+        }
     };
+    let (Some(deadline_ms), Some(series)) = (inputs.deadline_ms, series) else { return Vec::new() };
     let Some(task) = task(inputs, scenario, deadline_ms) else { return Vec::new() };
     let runs = usize::try_from(inputs.runs).unwrap_or(usize::MAX);
-    let windows = series.draw_windows(deadline_ms, runs, SEED);
+    let windows = series.draw_windows(deadline_ms, runs, inputs.seed);
     let programme = Programme::new(&task);
     let policies: [&dyn Policy; 3] = [&Greedy, &Uniform, &programme];
     let row = |policy: &dyn Policy| {

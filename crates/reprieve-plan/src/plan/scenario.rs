@@ -76,6 +76,7 @@ fn scenario(inputs: &Inputs, name: String, evictions: Evictions) -> Scenario {
     model.work.save_ms = save_ms(inputs);
     model.work.restore_ms = model.work.save_ms;
     model.work.save_cost = inputs.prices.save;
+    model.work.traffic_cost = inputs.prices.traffic;
     model.machines.slots = inputs.slots;
     model.machines.boot_ms = inputs.boot_ms.unwrap_or(ASSUMED_BOOT_MS);
     model.market.spot = inputs.prices.spot.clone();

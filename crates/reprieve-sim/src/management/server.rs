@@ -46,6 +46,11 @@ pub struct Config {
     pub busy: bool,
     /// The token that every request has to have. Default: none.
     pub token: Option<&'static str>,
+    /// A row of tables and scores that comes first and has none of their fields. Default: none.
+    pub odd_row: Option<Value>,
+    /// The past prices of every size, from when on and in US dollars. Default: one with a time, one without, and one
+    /// without a price.
+    pub past_prices: Value,
 }
 
 impl Default for Config {
@@ -67,6 +72,12 @@ impl Default for Config {
             recommendations: true,
             busy: false,
             token: None,
+            odd_row: None,
+            past_prices: json!([
+                { "effectiveDate": "2026-11-01T00:00:00Z", "priceUSD": 0.046 },
+                { "priceUSD": "0.0512" },
+                { "priceUSD": null },
+            ]),
         }
     }
 }
@@ -178,21 +189,15 @@ impl App {
         let skip: usize = skip.map_err(|_| (StatusCode::BAD_REQUEST, "InvalidSkipToken"))?;
         let page: Vec<_> = rows.iter().skip(skip).take(self.config.page_size.max(1)).collect();
         let next = skip + page.len();
-        let data: Vec<_> = page
-            .into_iter()
-            .map(|(size, region, rate)| {
-                if is_history {
-                    let prices = json!([
-                        { "effectiveDate": "2026-11-01T00:00:00Z", "priceUSD": 0.046 },
-                        { "priceUSD": "0.0512" },
-                        { "priceUSD": null },
-                    ]);
-                    json!({ "skuName": size, "location": region, "spotPrices": prices })
-                } else {
-                    json!({ "skuName": size, "location": region, "spotEvictionRate": rate })
-                }
-            })
-            .collect();
+        let row = |(size, region, rate): &RateRow| {
+            if is_history {
+                json!({ "skuName": size, "location": region, "spotPrices": self.config.past_prices })
+            } else {
+                json!({ "skuName": size, "location": region, "spotEvictionRate": rate })
+            }
+        };
+        let data: Vec<_> =
+            self.config.odd_row.iter().cloned().chain(page.into_iter().map(|it| row(it))).collect();
         let mut answer = json!({
             "totalRecords": rows.len(), "count": data.len(), "data": data, "facets": [], "resultTruncated": "false",
         });
@@ -219,15 +224,9 @@ impl App {
         let wanted = |(size, region, _): &&ScoreRow| {
             regions.iter().any(|it| it == region) && sizes.iter().any(|it| it["sku"] == *size)
         };
-        let scores: Vec<_> = self
-            .config
-            .scores
-            .iter()
-            .filter(wanted)
-            .map(|(sku, region, score)| {
-                json!({ "sku": sku, "region": region, "score": score, "isQuotaAvailable": *score == "High" })
-            })
-            .collect();
+        let score = |(sku, region, score): &ScoreRow| json!({ "sku": sku, "region": region, "score": score, "isQuotaAvailable": *score == "High" });
+        let scores = self.config.scores.iter().filter(wanted).map(score);
+        let scores: Vec<_> = self.config.odd_row.iter().cloned().chain(scores).collect();
         let mut answer = asked.clone();
         answer["placementScores"] = scores.into();
         Ok(answer)

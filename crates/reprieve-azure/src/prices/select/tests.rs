@@ -192,6 +192,22 @@ fn a_discount_is_in_whole_thousandths() {
 }
 
 #[test]
+fn a_price_has_ended_only_if_it_was_in_effect_before() {
+    let time = |text: &str| -> SystemTime { text.parse::<Timestamp>().expect("a time").into() };
+    let ends = |end: &str| Meter { effective_end_date: Some(end.parse().expect("a time")), ..spot() };
+    let asked = time("2026-11-26T11:30:00Z");
+    for (meter, expected) in [
+        (ends("2026-11-26T11:45:00Z"), true),
+        (ends(NOW), true),
+        (ends("2026-11-26T12:00:01Z"), false),
+        (ends("2026-11-01T00:00:00Z"), false),
+        (spot(), false),
+    ] {
+        assert_eq!(meter.has_ended_since(asked, now()), expected, "{:?}", meter.effective_end_date);
+    }
+}
+
+#[test]
 fn a_price_of_the_future_counts_from_its_first_instant() {
     let query = Query::new("Standard_D4s_v5", "westeurope", "USD").expect("a query");
     let later = decoy(|it| it.effective_start_date = "2026-12-01T00:00:00Z".parse().expect("a time"));

@@ -1,9 +1,9 @@
 //! Prices from the service and from the cache: which of both, and what is said about it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use reprieve::{Result, clock};
-use reprieve_azure::prices::{Client, Meter, Query};
+use reprieve_azure::prices::{Client, Meter, Meters, Query};
 use serde::Serialize;
 
 use super::cache::{Cache, Entry};
@@ -11,7 +11,7 @@ use crate::format::{count, duration};
 
 /// Where prices come from.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(in crate::commands) struct Book {
     client: Client,
     cache: Cache,
 }
@@ -19,25 +19,25 @@ pub(super) struct Book {
 /// The source of a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
+pub(in crate::commands) enum Source {
     Service,
     Cache,
 }
 
 /// The meters for one query.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) meters: Vec<Meter>,
+pub(in crate::commands) struct Found {
+    pub(in crate::commands) meters: Vec<Meter>,
     /// When the service was asked.
-    pub(super) asked_unix_ms: i64,
-    pub(super) source: Source,
+    pub(in crate::commands) asked_unix_ms: i64,
+    pub(in crate::commands) source: Source,
 }
 
 /// The meters for some queries in their order, or why there are none, and what else is to be said.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) found: Vec<Result<Found, String>>,
-    pub(super) notes: Vec<String>,
+pub(in crate::commands) struct Findings {
+    pub(in crate::commands) found: Vec<Result<Found, String>>,
+    pub(in crate::commands) notes: Vec<String>,
 }
 
 impl Book {
@@ -45,12 +45,14 @@ impl Book {
         Self { client, cache }
     }
 
-    /// Finds the meters: those of the cache that are younger than `max_age`, the others from the service, and
-    /// where that fails, older ones of the cache.
-    pub(super) async fn find(&self, queries: &[Query], max_age: Duration) -> Findings {
+    /// Finds the meters: those of the cache that are younger than `max_age` and of which none has ended since, the
+    /// others from the service, and where that fails, older ones of the cache.
+    pub(in crate::commands) async fn find(&self, queries: &[Query], max_age: Duration) -> Findings {
         let mut findings = Findings::default();
         let kept: Vec<_> = queries.iter().map(|query| self.kept(query, &mut findings)).collect();
-        let is_young = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.age() < max_age);
+        let is_young = |found: &Option<Found>| {
+            found.as_ref().is_some_and(|found| found.age() < max_age && !found.has_ended())
+        };
         let asked: Vec<_> = queries
             .iter()
             .zip(&kept)
@@ -82,7 +84,7 @@ impl Book {
     }
 
     /// Finds the meters in the cache alone.
-    pub(super) fn offline(&self, queries: &[Query]) -> Findings {
+    pub(in crate::commands) fn offline(&self, queries: &[Query]) -> Findings {
         let mut findings = Findings::default();
         for query in queries {
             let found = self.kept(query, &mut findings).ok_or_else(|| {
@@ -100,21 +102,20 @@ impl Book {
         findings
     }
 
-    /// Asks the service alone. The cache gets the answer; a note says if it can't be kept.
-    pub(super) async fn ask(&self, query: &Query) -> Result<(Vec<Meter>, Option<String>)> {
+    /// Asks the service alone. The cache gets the answer; notes say if it can't be kept, or read in part.
+    pub(super) async fn ask(&self, query: &Query) -> Result<(Vec<Meter>, Vec<String>)> {
         let mut findings = Findings::default();
         let now = clock::unix_millis();
         let meters = self.client.meters(query).await?;
         let found = self.keep(query, now, meters, &mut findings);
-        Ok((found.meters, findings.notes.pop()))
+        Ok((found.meters, findings.notes))
     }
 
     fn kept(&self, query: &Query, findings: &mut Findings) -> Option<Found> {
         match self.cache.read(query) {
-            Ok(entry) => entry.map(|Entry { asked_unix_ms, meters, .. }| Found {
-                meters,
-                asked_unix_ms,
-                source: Source::Cache,
+            Ok(entry) => entry.map(|Entry { asked_unix_ms, meters, skipped, .. }| {
+                findings.say_skipped(query, skipped, None);
+                Found { meters, asked_unix_ms, source: Source::Cache }
             }),
             Err(fault) => {
                 findings.say(format!("a price of the cache is left out: {fault}"));
@@ -123,8 +124,10 @@ impl Book {
         }
     }
 
-    fn keep(&self, query: &Query, now: i64, meters: Vec<Meter>, findings: &mut Findings) -> Found {
-        let entry = Entry::new(now, meters);
+    fn keep(&self, query: &Query, now: i64, meters: Meters, findings: &mut Findings) -> Found {
+        findings.say_skipped(query, meters.skipped(), meters.fault());
+        let skipped = meters.skipped();
+        let entry = Entry::new(now, meters.into_vec(), skipped);
         if let Err(fault) = self.cache.write(query, &entry) {
             findings.say(format!("prices are not kept: {fault}"));
         }
@@ -138,6 +141,13 @@ impl Found {
         let age = clock::unix_millis().saturating_sub(self.asked_unix_ms);
         u64::try_from(age).map_or(Duration::MAX, Duration::from_millis)
     }
+
+    /// Whether one of the prices of the cache has ended since the service was asked: it has another one now.
+    pub(super) fn has_ended(&self) -> bool {
+        let asked = u64::try_from(self.asked_unix_ms).map(Duration::from_millis).unwrap_or_default();
+        let (asked, now) = (SystemTime::UNIX_EPOCH + asked, clock::wall_now());
+        self.source == Source::Cache && self.meters.iter().any(|meter| meter.has_ended_since(asked, now))
+    }
 }
 
 impl Findings {
@@ -148,6 +158,16 @@ impl Findings {
             None => "none".to_owned(),
             Some(Duration::MAX) => "from a time in the future, by a clock that was ahead".to_owned(),
             Some(age) => format!("up to {} old", duration(age)),
+        }
+    }
+
+    /// Says that rows of an answer are missing, because a price may be missing or wrong for it.
+    fn say_skipped(&mut self, query: &Query, skipped: usize, fault: Option<&str>) {
+        if skipped > 0 {
+            let why = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
+            let rows = count(skipped as u64, "row");
+            let (size, region) = (query.size(), query.region());
+            self.say(format!("{rows} of the prices of {size} in {region} can't be read and left out{why}"));
         }
     }
 

@@ -23,11 +23,14 @@ pub(super) struct Entry {
     /// When the service was asked, in milliseconds since the Unix epoch.
     pub(super) asked_unix_ms: i64,
     pub(super) meters: Vec<Meter>,
+    /// How many rows of the answer could not be read.
+    #[serde(default)]
+    pub(super) skipped: usize,
 }
 
 impl Entry {
-    pub(super) const fn new(asked_unix_ms: i64, meters: Vec<Meter>) -> Self {
-        Self { format: FORMAT, asked_unix_ms, meters }
+    pub(super) const fn new(asked_unix_ms: i64, meters: Vec<Meter>, skipped: usize) -> Self {
+        Self { format: FORMAT, asked_unix_ms, meters, skipped }
     }
 }
 
@@ -69,23 +72,25 @@ impl Cache {
             Err(error) => return Err(format!("{} can't be read: {error}", file.display())),
         };
         match serde_json::from_slice::<Entry>(&text) {
-            Ok(entry) if entry.format == FORMAT => Ok(Some(entry)),
-            Ok(_) => Err(format!("{} is of another version", file.display())),
+            Ok(entry) if entry.format != FORMAT => Err(format!("{} is of another version", file.display())),
+            Ok(entry) if entry.meters.iter().any(|meter| !is_of(meter, query)) => {
+                Err(format!("{} has prices of another size, region or currency", file.display()))
+            }
+            Ok(entry) => Ok(Some(entry)),
             Err(error) => Err(format!("{} is damaged: {error}", file.display())),
         }
     }
 
-    /// Keeps the meters of the query's size; nothing if there is none. Written beside the file and then
+    /// Keeps the meters of the query's size, region and currency; nothing if there is none. Written beside the file and then
     /// renamed, so that another command reads the old prices or the new ones.
     pub(super) fn write(&self, query: &Query, entry: &Entry) -> Result<(), String> {
-        let of_size = |meter: &&Meter| meter.arm_sku_name.eq_ignore_ascii_case(query.size());
-        let meters: Vec<_> = entry.meters.iter().filter(of_size).cloned().collect();
+        let meters: Vec<_> = entry.meters.iter().filter(|meter| is_of(meter, query)).cloned().collect();
         let Some(file) = self.file(query).filter(|_| !meters.is_empty()) else { return Ok(()) };
         let directory = file.parent().unwrap_or(Path::new("."));
         let written = || {
             fs::create_dir_all(directory)?;
             let new = directory.join(format!(".{}-{}", query.size(), std::process::id()));
-            fs::write(&new, serde_json::to_vec(&Entry::new(entry.asked_unix_ms, meters))?)?;
+            fs::write(&new, serde_json::to_vec(&Entry::new(entry.asked_unix_ms, meters, entry.skipped))?)?;
             fs::rename(&new, &file).inspect_err(|_| drop(fs::remove_file(&new)))
         };
         written().map_err(|error: std::io::Error| format!("{} can't be written: {error}", file.display()))
@@ -96,6 +101,13 @@ impl Cache {
         let name = format!("{}.json", query.size().to_ascii_lowercase());
         Some(self.directory.as_ref()?.join(query.currency()).join(query.region()).join(name))
     }
+}
+
+/// Whether the meter is one that the query asks for.
+fn is_of(meter: &Meter, query: &Query) -> bool {
+    meter.arm_sku_name.eq_ignore_ascii_case(query.size())
+        && meter.arm_region_name.eq_ignore_ascii_case(query.region())
+        && meter.currency_code == query.currency()
 }
 
 #[cfg(test)]
@@ -120,9 +132,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let cache = |base| Cache::new(Some(dir.path().to_owned()), base);
         let azure = cache("https://prices.azure.com");
-        let entry = || Entry::new(7, vec![meter("Standard_A1"), meter("Standard_B1")]);
+        let entry = || Entry::new(7, vec![meter("Standard_A1"), meter("Standard_B1")], 2);
         azure.write(&query("Standard_A1"), &entry()).expect("written");
-        let kept = Entry::new(7, vec![meter("Standard_A1")]);
+        let kept = Entry::new(7, vec![meter("Standard_A1")], 2);
         assert_eq!(azure.read(&query("standard_a1")), Ok(Some(kept)));
         assert_eq!(azure.read(&query("Standard_B1")), Ok(None));
         assert_eq!(cache("http://127.0.0.1:81/x").read(&query("Standard_A1")), Ok(None));
@@ -136,7 +148,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let cache = Cache::new(Some(dir.path().to_owned()), "x");
         cache
-            .write(&query("Standard_X1"), &Entry::new(7, vec![meter("Standard_A1")]))
+            .write(&query("Standard_X1"), &Entry::new(7, vec![meter("Standard_A1")], 0))
             .expect("nothing to write");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -157,14 +169,39 @@ mod tests {
             let fault = cache.read(&query).expect_err(why);
             assert!(fault.contains(why) && fault.contains("standard_a1.json"), "{fault}");
         }
-        let entry = || Entry::new(8, vec![meter("Standard_A1")]);
+        let entry = || Entry::new(8, vec![meter("Standard_A1")], 0);
         cache.write(&query, &entry()).expect("written");
         assert_eq!(cache.read(&query), Ok(Some(entry())));
     }
 
     #[test]
+    fn a_file_of_another_size_region_or_currency_is_said() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = Cache::new(Some(dir.path().to_owned()), "x");
+        let query = query("Standard_A1");
+        let file = cache.file(&query).unwrap();
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let of = |change: fn(&mut Meter)| {
+            let mut other = meter("Standard_A1");
+            change(&mut other);
+            let entry = Entry::new(7, vec![meter("Standard_A1"), other], 0);
+            fs::write(&file, serde_json::to_vec(&entry).unwrap()).unwrap();
+            cache.read(&query)
+        };
+        for change in [
+            (|it| it.arm_sku_name = "Standard_B1".to_owned()) as fn(&mut Meter),
+            |it| it.arm_region_name = "northeurope".to_owned(),
+            |it| it.currency_code = "USD".to_owned(),
+        ] {
+            let fault = of(change).expect_err("another one");
+            assert!(fault.ends_with("has prices of another size, region or currency"), "{fault}");
+        }
+        assert!(of(|it| it.arm_sku_name = "standard_A1".to_owned()).is_ok(), "in another spelling");
+    }
+
+    #[test]
     fn without_a_directory_nothing_is_kept_and_one_that_cannot_be_written_is_said() {
-        let entry = || Entry::new(8, vec![meter("Standard_A1")]);
+        let entry = || Entry::new(8, vec![meter("Standard_A1")], 0);
         let none = Cache::new(None, "x");
         assert_eq!(none.write(&query("Standard_A1"), &entry()), Ok(()));
         assert_eq!(none.read(&query("Standard_A1")), Ok(None));

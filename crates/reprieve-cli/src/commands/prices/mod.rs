@@ -2,6 +2,7 @@
 
 mod book;
 mod cache;
+mod lookup;
 mod number;
 mod page;
 mod spot;
@@ -17,10 +18,14 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use reprieve::{Result, clock};
 use reprieve_azure::prices::{Client, NoPrice, Os, PRICES_URL, Query, select};
 
-use self::book::{Book, Found};
+use self::book::Book;
+pub(super) use self::book::{Found, Source as PriceSource};
 use self::cache::Cache;
+pub(crate) use self::lookup::Lookup;
+pub(super) use self::number::number;
 use self::page::{Answer, Quote};
 use self::spot::SpotArgs;
+pub(super) use self::spot::{Known, Question, subscription};
 use crate::format::plain;
 use crate::out::{answer, print_stderr};
 
@@ -98,7 +103,7 @@ struct TableArgs {
 
 /// The service of prices, and the cache of its answers.
 #[derive(Debug, clap::Args)]
-struct ServiceArgs {
+pub(crate) struct ServiceArgs {
     /// The Retail Prices API, or a mock of it on this machine
     #[arg(long, value_name = "URL", default_value = PRICES_URL, env = "REPRIEVE_PRICES_URL")]
     prices_url: String,
@@ -118,7 +123,7 @@ fn directory() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl ServiceArgs {
-    fn open(&self) -> Result<Book> {
+    pub(super) fn open(&self) -> Result<Book> {
         let client = Client::new(&self.prices_url)?;
         let given = self.cache_dir.clone().filter(|directory| !directory.as_os_str().is_empty());
         let directory = given.or_else(|| cache::default_directory(self.xdg_cache_home.clone()));
@@ -161,7 +166,7 @@ async fn show(args: &TableArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(shown.code()))
 }
 
-const fn os(windows: bool) -> Os {
+pub(super) const fn os(windows: bool) -> Os {
     if windows { Os::Windows } else { Os::Linux }
 }
 
@@ -189,6 +194,14 @@ fn quote(query: &Query, found: Result<Found, String>, os: Os) -> Quote {
     let quote = quote.asked(found.asked_unix_ms, found.source);
     match select(&found.meters, query, os, clock::wall_now()) {
         Ok(pair) => quote.priced(&pair),
+        // Only the cache has no price any more; what the service has in its place is not known.
+        Err(NoPrice::NoRegular { .. } | NoPrice::NoSpot { .. }) if found.has_ended() => {
+            let (size, region) = (query.size(), query.region());
+            let why = format!(
+                "the price of {size} in {region} in the cache has ended; ask the service for the new one"
+            );
+            quote.without(why, MISSING)
+        }
         Err(fault) => {
             let is_usage = matches!(fault, NoPrice::UnknownSize { .. } | NoPrice::UnknownRegion { .. });
             let quote = quote.without(fault.to_string(), if is_usage { USAGE } else { MISSING });

@@ -30,49 +30,64 @@ pub(super) struct SpotArgs {
 
 /// All that is known, and what is to be said about the rest.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(in crate::commands) struct Known {
     rates: Vec<SizeRate>,
     history: Vec<PastPrices>,
     placements: Vec<Placement>,
-    pub(super) notes: Vec<String>,
+    pub(in crate::commands) notes: Vec<String>,
 }
 
 /// What is known of one size in one region.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Facts {
+pub(in crate::commands) struct Facts {
     /// In percent of the VMs per hour; `null`: unknown. A missing upper end is no end.
-    pub(super) eviction_rate: Option<EvictionRate>,
+    pub(in crate::commands) eviction_rate: Option<EvictionRate>,
     /// `null`: unknown.
-    pub(super) placement_score: Option<String>,
-    quota_available: Option<bool>,
+    pub(in crate::commands) placement_score: Option<String>,
+    pub(in crate::commands) quota_available: Option<bool>,
     /// The Spot prices of the last 90 days, in US dollars.
-    past_prices_usd: Vec<Past>,
+    pub(in crate::commands) past_prices_usd: Vec<Past>,
 }
 
 #[derive(Debug, Serialize)]
-struct Past {
+pub(in crate::commands) struct Past {
     #[serde(serialize_with = "number")]
-    price: Option<Price>,
+    pub(in crate::commands) price: Option<Price>,
     since: Option<jiff::Timestamp>,
 }
 
 impl SpotArgs {
-    /// Asks for what is known, unless no subscription is given. What can't be had is noted, and the rest is
-    /// returned.
+    /// Asks for what is known, unless no subscription is given.
     pub(super) async fn ask(&self, queries: &[Query], os: Os) -> Result<Option<Known>> {
         let Some(subscription) = &self.subscription else { return Ok(None) };
-        let client = Client::of_this_machine(&self.management_url)?;
+        let question = Question { subscription, management_url: &self.management_url, vms: self.vms };
+        question.ask(queries, os).await.map(Some)
+    }
+}
+
+/// Whom to ask for what is known, and for how many VMs.
+#[derive(Debug)]
+pub(in crate::commands) struct Question<'a> {
+    pub(in crate::commands) subscription: &'a str,
+    pub(in crate::commands) management_url: &'a str,
+    pub(in crate::commands) vms: u32,
+}
+
+impl Question<'_> {
+    /// Asks. What can't be had is noted, and the rest is returned.
+    pub(in crate::commands) async fn ask(&self, queries: &[Query], os: Os) -> Result<Known> {
+        let client = Client::of_this_machine(self.management_url)?;
         let (sizes, regions) = (distinct(queries, Query::size), distinct(queries, Query::region));
         let (rates, history, placements) = tokio::join!(
             client.rates(&sizes, &regions),
             client.history(&sizes, &regions, os),
-            client.scores(subscription, &sizes, &regions, self.vms)
+            client.scores(self.subscription, &sizes, &regions, self.vms)
         );
         let mut known = Known::default();
         known.rates = known.or_note("eviction rates", rates);
         known.history = known.or_note("past prices", history);
         known.placements = known.or_note("placement scores", placements);
-        Ok(Some(known))
+        Ok(known)
     }
 }
 
@@ -85,7 +100,7 @@ impl Known {
     }
 
     /// What is known of the size and region of the query.
-    pub(super) fn of(&self, query: &Query) -> Facts {
+    pub(in crate::commands) fn of(&self, query: &Query) -> Facts {
         let is = |size: &str, region: &str| {
             size.eq_ignore_ascii_case(query.size()) && region.eq_ignore_ascii_case(query.region())
         };
@@ -111,7 +126,7 @@ fn distinct<'a>(queries: &'a [Query], name: impl Fn(&'a Query) -> &'a str) -> Ve
 }
 
 /// Reads a subscription's id.
-fn subscription(text: &str) -> Result<String, String> {
+pub(in crate::commands) fn subscription(text: &str) -> Result<String, String> {
     let groups: Vec<_> = text.split('-').collect();
     let is_hex = groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let is_id = is_hex && groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use reprieve_azure::prices::price_text;
+use reprieve_azure::prices::{parse_price, price_text};
 use reprieve_plan::Price;
 use serde::Serialize;
 
@@ -85,15 +85,18 @@ pub(super) fn advice(verdict: Verdict, max: Price, regular: Option<Price>) -> St
     )
 }
 
-/// Reads a max price as Azure takes it: US dollars above zero, with at most five decimals.
+/// Reads a max price as Azure takes it: US dollars above zero, with at most five decimals. Zeros at the end are none.
 pub(super) fn max_price(text: &str) -> Result<Price, String> {
-    if text.trim() == "-1" {
+    let text = text.trim();
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let decimals = decimals.trim_end_matches('0');
+    if whole == "-1" && decimals.is_empty() {
         return Err("with -1 no price evicts, so there is nothing to watch".to_owned());
     }
-    let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-    let price = reprieve_azure::prices::parse_price(text).filter(|price| price.nanos_per_hour() > 0);
-    price.filter(|_| decimals <= 5).ok_or_else(|| {
-        "it must be US dollars for an hour, above 0 and with at most five decimals, such as 0.05".to_owned()
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let price = parse_price(&format!("{whole}.{decimals}")).filter(|price| price.nanos_per_hour() > 0);
+    price.filter(|_| is_plain && decimals.len() <= 5).ok_or_else(|| {
+        "it must be US dollars for an hour, a plain number above 0 with at most five decimals, such as 0.05".to_owned()
     })
 }
 
@@ -135,10 +138,34 @@ mod tests {
     fn a_max_price_is_one_that_azure_takes() {
         assert_eq!(max_price("0.01538"), Ok(price(15_380_000)));
         assert_eq!(max_price("2"), Ok(price(2_000_000_000)));
-        for text in ["0", "0.0", "-2", "0.000001", "1,5", "", "USD 1"] {
+        assert_eq!(max_price("20"), Ok(price(20_000_000_000)), "zeros before the point count");
+        for text in ["0.05", "0.050000", "0.0500000000000", " 0.05"] {
+            assert_eq!(max_price(text), Ok(price(50_000_000)), "{text}");
+        }
+        for text in [
+            "0",
+            "0.0",
+            "-2",
+            "-0.05",
+            "0.000001",
+            "0.0500000000001",
+            "1,5",
+            "",
+            ".",
+            "1..0",
+            "USD 1",
+            "1e-9",
+            "5e-2",
+            "1e0",
+            "+1",
+            "NaN",
+            "99999999999",
+        ] {
             assert!(max_price(text).expect_err(text).contains("at most five decimals"), "{text}");
         }
-        assert!(max_price("-1").expect_err("no price").contains("nothing to watch"));
+        for text in ["-1", "-1.0"] {
+            assert!(max_price(text).expect_err("no price").contains("nothing to watch"), "{text}");
+        }
     }
 
     #[test]

@@ -144,8 +144,8 @@ async fn watch(book: &Book, query: &Query, args: &WatchArgs, out: &mut Out) -> R
 /// Asks the service: a price of the cache says nothing about now.
 async fn compare(book: &Book, query: &Query, args: &WatchArgs) -> Result<Compared> {
     let os = super::os(args.windows);
-    let (meters, note) = book.ask(query).await?;
-    if let Some(note) = note {
+    let (meters, notes) = book.ask(query).await?;
+    for note in notes {
         print_stderr(&plain(&note));
     }
     let pair = select(&meters, query, os, clock::wall_now()).map_err(|fault| {

@@ -1,11 +1,12 @@
 //! The entries as CSV, by RFC 4180: one on each line, for a spreadsheet or a script.
 
-use reprieve_core::ledger::{Entries, How, Interruption, Machine};
+use reprieve_core::ledger::{Entries, How, Interruption, Life, Machine};
 
+use super::money::Money;
 use crate::format::plain;
 
 /// The columns. A cell that does not apply is empty.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 23] = [
     "at_unix_ms",
     "entry",
     "what",
@@ -24,12 +25,24 @@ const COLUMNS: [&str; 18] = [
     "work_lost_ms",
     "work_kept_ms",
     "job_and_reason",
+    "priority",
+    "booted_unix_ms",
+    "until_unix_ms",
+    "cost",
+    "regular_cost",
 ];
 
-type Row = [String; 18];
+type Row = [String; 23];
 
-/// The table with its header.
-pub(super) fn table(entries: &Entries) -> String {
+/// The machines of the time, with what they cost if prices are known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Priced<'a> {
+    pub(super) lives: &'a [Life],
+    pub(super) money: Option<&'a Money>,
+}
+
+/// The table with its header. A machine has a line of its own, which is no entry: what its entries tell together.
+pub(super) fn table(entries: &Entries, priced: &Priced<'_>) -> String {
     let boots = entries.boots.iter().map(|it| {
         let machine = Machine { booted_unix_ms: None, ..it.machine.clone() };
         row(it.at_unix_ms, "boot", "", &it.boot, &machine, it.worker.as_str())
@@ -46,8 +59,10 @@ pub(super) fn table(entries: &Entries) -> String {
         row[17] = format!("{}: {}: {}", it.fault, it.action, it.outcome);
         row
     });
+    let machines = priced.lives.iter().enumerate().map(|(index, life)| machine(index, life, priced.money));
+    let interruptions = entries.interruptions.iter().map(interruption);
     let mut rows: Vec<_> =
-        boots.chain(entries.interruptions.iter().map(interruption)).chain(failures).chain(healings).collect();
+        machines.chain(boots).chain(interruptions).chain(failures).chain(healings).collect();
     // By time; it is a number in milliseconds.
     rows.sort_by_key(|row| row[0].parse().unwrap_or(0_i64));
     let lines = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows);
@@ -58,6 +73,18 @@ fn row(at_unix_ms: i64, entry: &str, what: &str, boot: &str, machine: &Machine, 
     let Machine { vm, size, zone, region, .. } = machine;
     let first = [&at_unix_ms.to_string(), entry, what, boot, vm, size, zone, region, worker];
     std::array::from_fn(|at| first.get(at).map(|cell| (*cell).to_owned()).unwrap_or_default())
+}
+
+fn machine(index: usize, life: &Life, money: Option<&Money>) -> Row {
+    let what = if life.evicted.is_some() { "evicted" } else { "seen" };
+    let mut row = row(life.seen_unix_ms, "machine", what, &life.boot, &life.machine, "");
+    row[18].clone_from(&life.machine.priority);
+    row[19] = life.born_unix_ms.map(|born| born.to_string()).unwrap_or_default();
+    row[20] = life.until_unix_ms.to_string();
+    if let Some((cost, regular)) = money.and_then(|money| money.of_life(index)) {
+        (row[21], row[22]) = (cost.to_string(), regular.to_string());
+    }
+    row
 }
 
 fn interruption(it: &Interruption) -> Row {
@@ -76,8 +103,8 @@ fn interruption(it: &Interruption) -> Row {
     row
 }
 
-/// A cell, without what would move a terminal's cursor or turn its text around. One that a spreadsheet would take for a formula is marked as text, because reasons may have the words of
-/// others in them.
+/// A cell, without what would move a terminal's cursor or turn its text around. One that a spreadsheet would take for a
+/// formula is marked as text, because reasons may have the words of others in them.
 fn quoted(cell: &str) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<i64>().is_err();
     let cell: Vec<_> = cell.split('\n').map(plain).collect();
@@ -150,11 +177,20 @@ mod tests {
             }],
             ..Entries::default()
         };
-        let table = table(&entries);
+        let life = Life {
+            boot: "b".to_owned(),
+            machine: Machine { priority: "Spot".to_owned(), ..entries.boots[0].machine.clone() },
+            born_unix_ms: Some(40),
+            seen_unix_ms: 100,
+            until_unix_ms: 30_900,
+            evicted: None,
+        };
+        let table = table(&entries, &Priced { lives: &[life], money: None });
         let lines: Vec<_> = table.split("\r\n").collect();
-        assert_eq!(lines[1], "100,boot,,b,vm_7,,2,,w,,,,,,,,,");
-        assert_eq!(lines[2], "500,failure,poisoned,,,,,,w,,,,,,,,,\"k j: no, never\"");
-        assert_eq!(lines[3], "900,interruption,Preempt,b,vm_7,,2,,w,30000,4,0,0,0,0,0,0,");
-        assert_eq!((lines.len(), lines[4]), (5, ""));
+        assert_eq!(lines[1], "100,machine,seen,b,vm_7,,2,,,,,,,,,,,,Spot,40,30900,,");
+        assert_eq!(lines[2], "100,boot,,b,vm_7,,2,,w,,,,,,,,,,,,,,");
+        assert_eq!(lines[3], "500,failure,poisoned,,,,,,w,,,,,,,,,\"k j: no, never\",,,,,");
+        assert_eq!(lines[4], "900,interruption,Preempt,b,vm_7,,2,,w,30000,4,0,0,0,0,0,0,,,,,,");
+        assert_eq!((lines.len(), lines[5]), (6, ""));
     }
 }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use reprieve_core::ledger::{Share, Spread, Summary};
 use reprieve_demo::page::document;
 
+use super::money::{self, Money};
 use super::page::{an_hour, zones};
 use super::{
     EMPTY, FAILURES_SHOWN, known, more_failures, odd, only_older, percent, rate, seen, span, survival, time,
@@ -18,12 +19,13 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
 
 /// The page. Whatever comes from the ledger is escaped.
-pub(super) fn page(summary: &Summary) -> String {
+pub(super) fn page(summary: &Summary, money: Option<&Money>) -> String {
     let body = html! {
         main {
             (header(summary))
             @if !summary.is_empty() {
                 (figures(summary))
+                (money::section(money))
                 (curve(summary))
                 (by_hour(summary))
                 (machines(summary))
@@ -312,10 +314,11 @@ mod tests {
 
     #[test]
     fn a_page_has_all_its_parts_and_loads_nothing() {
-        let page = page(&week());
+        let page = page(&week(), None);
         for part in [
             "<title>",
             "<h1>",
+            "id=\"money\"",
             "id=\"survival\"",
             "id=\"hours\"",
             "id=\"machines\"",
@@ -338,14 +341,14 @@ mod tests {
         evil.clone_into(&mut summary.by_zone[0].name);
         evil.clone_into(&mut summary.interruptions[0].kind);
         summary.by_size[0].name = "\u{1b}[31m\u{202e}".to_owned();
-        let page = page(&summary);
+        let page = page(&summary, None);
         assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;&quot;'&amp;"), "{page}");
     }
 
     #[test]
     fn an_empty_ledger_is_a_page_that_says_so() {
-        let page = page(&nothing());
+        let page = page(&nothing(), None);
         assert!(
             page.contains("Nothing is written down yet") && page.contains("when a delivery fails"),
             "{page}"

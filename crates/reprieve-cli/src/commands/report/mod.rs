@@ -2,6 +2,8 @@
 
 mod csv;
 mod html;
+mod lives;
+mod money;
 mod page;
 
 use std::path::PathBuf;
@@ -9,9 +11,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use reprieve::{Client, Error, ErrorKind, Result, StoreArgs, clock};
-use reprieve_core::ledger::{AGES_HOURS, Ledger, Odd, Summary};
+use reprieve_core::ledger::{AGES_HOURS, Ledger, Odd, Summary, lives_within};
 
+use self::csv::Priced;
+use self::lives::Figures;
+use self::money::{Money, MoneyArgs};
 use super::{EXIT_CODES, block_on, log_warnings};
+use crate::format::plain;
 use crate::out::{Out, answer, print_stderr};
 
 /// Workers that were not seen for so long are not known to live. Rosters keep a report for a day.
@@ -20,7 +26,7 @@ const REPORT_AGE_MAX: Duration = Duration::from_hours(24);
 /// Shows evictions, lead times, lost work and failures, from the store's ledger
 ///
 /// Evictions by zone, size and hour of the day; how long machines live, with a 95 % band; the work
-/// that interruptions cost; failures by reason. Times are in UTC. The ledger has an entry for each
+/// that interruptions cost; failures by reason; with prices also what the machines cost. Times are in UTC. The ledger has an entry for each
 /// boot of a machine, each interruption of a worker and each failed delivery.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -42,6 +48,9 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 
     #[command(flatten)]
+    money: MoneyArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 }
 
@@ -57,20 +66,30 @@ async fn run(args: Args) -> Result<()> {
     let now = clock::unix_millis();
     let since = now.saturating_sub(i64::try_from(args.since.as_millis()).unwrap_or(i64::MAX)).max(0);
     let entries = Ledger::new(client.store().records.clone()).read(since).await?;
+    let roster = &client.store().roster;
+    let mut reports = roster.reports(REPORT_AGE_MAX).await?;
+    reports.extend(roster.departed(REPORT_AGE_MAX).await?);
+    let lives = lives_within(&entries, &reports, since, now);
+    let book = args.money.book(&lives).await?;
+    let money = book.map(|book| Money::of(book, &lives, &entries.interruptions, since));
+    for note in money.iter().flat_map(Money::notes) {
+        print_stderr(&plain(note));
+    }
     if args.csv {
         if let Some(odd) = odd(entries.odd(now)) {
             print_stderr(&odd);
         }
-        return print(&csv::table(&entries.within(since, now)));
+        let priced = Priced { lives: &lives, money: money.as_ref() };
+        return print(&csv::table(&entries.within(since, now), &priced));
     }
-    let roster = &client.store().roster;
-    let mut reports = roster.reports(REPORT_AGE_MAX).await?;
-    reports.extend(roster.departed(REPORT_AGE_MAX).await?);
     let summary = Summary::of(&entries, &reports, since, now);
     let Some(file) = args.html else {
-        return if args.json { pretty(&summary) } else { answer(false, &summary, || page::page(&summary)) };
+        if args.json {
+            return pretty(&Figures::new(&summary, &lives, money.as_ref()));
+        }
+        return answer(false, &summary, || page::page(&summary, money.as_ref()));
     };
-    tokio::fs::write(&file, html::page(&summary)).await.map_err(|error| {
+    tokio::fs::write(&file, html::page(&summary, money.as_ref())).await.map_err(|error| {
         let message = format!("{} can't be written: {error}; name another file", file.display());
         Error::new(ErrorKind::Invalid, "write the report", message).with_source(error)
     })?;
@@ -99,9 +118,9 @@ fn more_failures(summary: &Summary) -> Option<String> {
     Some(format!("and {more} more kinds of failure; --json shows all"))
 }
 
-fn pretty(summary: &Summary) -> Result<()> {
+fn pretty(figures: &Figures<'_>) -> Result<()> {
     let mut out = Out::new();
-    out.pretty_json(summary)?;
+    out.pretty_json(figures)?;
     out.text("\n")?;
     out.flush()
 }

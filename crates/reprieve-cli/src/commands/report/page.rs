@@ -4,16 +4,18 @@ use std::fmt::Write as _;
 
 use reprieve_core::ledger::{Moment, Share, Spread, Summary};
 
+use super::money::{self, Money};
 use super::{EMPTY, FAILURES_SHOWN, known, more_failures, odd, only_older, rate, seen, span, survival, time};
 use crate::format::{count, plain, table};
 
 /// The whole report. Empty tables are left out.
-pub(super) fn page(summary: &Summary) -> String {
+pub(super) fn page(summary: &Summary, money: Option<&Money>) -> String {
     if summary.is_empty() {
         let odd = odd(summary.odd).map(|odd| odd + "\n").unwrap_or_default();
         return format!("since {} UTC: {EMPTY}\n{odd}", time(summary.since_unix_ms));
     }
     let mut page = head(summary);
+    page.push_str(&money::text(money));
     section(&mut page, ["ZONE", "EVICTIONS", "SEEN FOR", "PER 100 HOURS"], &shares(&summary.by_zone));
     section(&mut page, ["SIZE", "EVICTIONS", "SEEN FOR", "PER 100 HOURS"], &shares(&summary.by_size));
     let struck: Vec<_> = summary.by_hour.iter().filter(|hour| hour.evictions > 0).cloned().collect();
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_week_of_a_fleet() {
-        insta::assert_snapshot!(page(&week()));
+        insta::assert_snapshot!(page(&week(), None));
     }
 
     #[test]
@@ -155,7 +157,7 @@ mod tests {
         summary.failures[0].reason = "a\u{202e}b\u{2066}c\u{1b}d".to_owned();
         let one = summary.failures[0].clone();
         summary.failures.extend(vec![one; 22]);
-        let page = page(&summary);
+        let page = page(&summary, None);
         assert!(page.contains("and 3 more kinds of failure"), "{page}");
         assert_eq!(page.matches("a\u{fffd}b\u{fffd}c\u{fffd}d").count(), 20);
     }
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn a_curve_of_machines_that_were_old_when_first_seen_says_so() {
         let older = |from_hours: i64| {
-            page(&Summary { survival_from_ms: from_hours * 3_600_000, ..week() })
+            page(&Summary { survival_from_ms: from_hours * 3_600_000, ..week() }, None)
                 .contains("No machine younger than")
         };
         assert_eq!([older(0), older(20)], [false, true]);
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_empty_ledger_says_what_will_fill_it() {
-        let page = page(&nothing());
+        let page = page(&nothing(), None);
         assert!(page.contains("2025-12-31 23:00 UTC") && page.contains("when they drain or die"), "{page}");
     }
 }

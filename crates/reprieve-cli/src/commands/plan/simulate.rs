@@ -1,0 +1,125 @@
+//! The plans of all markets, on all cores.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use reprieve_plan::Price;
+use reprieve_plan::fleet::Mix;
+use reprieve_plan::money::Cost;
+use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, Inputs, Plan};
+
+use super::Args;
+use super::answer::{Assumed, Begin, Table, Unplanned};
+use super::batch::Batch;
+use super::market::Market;
+use super::progress::Progress;
+use super::trace::Trace;
+use super::values::millis;
+
+/// The exit code for inputs that no plan can be made from.
+const USAGE: u8 = 2;
+
+/// The largest state that is saved within the record of its job, and so with one write.
+const INLINE_BYTES_MAX: u64 = 20 << 10;
+
+/// A table, or why there is none.
+pub(super) type Planned = Result<Table, Unplanned>;
+
+/// Plans the batch in each market, in their order.
+pub(super) fn simulate(
+    args: &Args,
+    batch: &Batch,
+    trace: Option<&Trace>,
+    markets: &[Market],
+) -> Vec<Planned> {
+    let progress = Progress::new(markets.len());
+    let (next, planned) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    thread::scope(|scope| {
+        for _ in 0..cores.min(markets.len()) {
+            scope.spawn(|| {
+                while let Some((index, market)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|index| Some((index, markets.get(index)?)))
+                {
+                    let one = plan(args, batch, trace, market, &progress);
+                    // No code panics while it holds the lock.
+                    planned.lock().unwrap_or_else(PoisonError::into_inner).push((index, one));
+                }
+            });
+        }
+    });
+    progress.clear();
+    let mut planned = planned.into_inner().unwrap_or_else(PoisonError::into_inner);
+    planned.sort_by_key(|(index, _)| *index);
+    planned.into_iter().map(|(_, one)| one).collect()
+}
+
+fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, progress: &Progress) -> Planned {
+    let job_ms = batch.job_ms_at(market.speed);
+    let (machines, assumed) = batch.machines(job_ms, &args.batch, &args.fleet);
+    let given = args.known.eviction_rate;
+    let evictions =
+        trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines, market.band()));
+    let availability = trace.and_then(Trace::availability);
+    let inputs = Inputs { evictions, availability, ..inputs(args, batch, market, job_ms, machines) };
+    let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Unplanned {
+        size: market.size.clone(),
+        region: market.region.clone(),
+        problem: fault.to_string(),
+        code: USAGE,
+    })?;
+    let mut table = Table::new(market, &plan, machines, args.fleet.slots, job_ms);
+    let further = std::iter::once(assumed).chain(market.assumptions(&inputs.evictions));
+    table.begin =
+        table.longest_ms().zip(trace).and_then(|(run_ms, trace)| trace.best_hour(run_ms)).map(Begin::new);
+    insert_after(&mut table.assumptions, "jobs", further);
+    Ok(table)
+}
+
+/// Inserts further assumptions behind the one of this subject.
+fn insert_after(all: &mut Vec<Assumed>, subject: &str, further: impl Iterator<Item = Assumption>) {
+    let at = all.iter().position(|it| it.subject == subject).map_or(0, |at| at + 1);
+    let further: Vec<_> = further.map(|it| Assumed::new(&it)).collect();
+    all.splice(at..at, further);
+}
+
+/// The price of a state's traffic, by that of a GB.
+fn traffic(price: Price, bytes: u64) -> Cost {
+    let nanos = u128::from(price.nanos_per_hour()) * u128::from(bytes) / 1_000_000_000;
+    Cost::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u32) -> Inputs {
+    // Bounded by the flag.
+    let jobs = usize::try_from(batch.jobs).unwrap_or(usize::MAX);
+    let fleet = &args.fleet;
+    let mut inputs = Inputs {
+        jobs_source: batch.source.clone(),
+        size: market.size.clone(),
+        region: market.region.clone(),
+        slots: fleet.slots,
+        can_save: !args.batch.no_save,
+        save_ms: batch.save_ms,
+        save_source: batch.save_source.clone(),
+        state_bytes: args.batch.state,
+        boot_ms: fleet.boot,
+        deadline_ms: args.batch.deadline.map(millis),
+        budget: args.batch.budget_usd,
+        notice: fleet.notice.map_or(Some(ASSUMED_NOTICE), |given| given.0),
+        refused: fleet.refused,
+        mix: Mix { base: fleet.base_instances, percent_above: fleet.regular_percent_above_base },
+        runs: args.output.runs,
+        seed: args.output.seed.into(),
+        ..Inputs::new(jobs, job_ms, machines, market.spot, market.regular)
+    };
+    inputs.prices.disks = args.known.disk_price;
+    inputs.prices.always = args.known.always_price;
+    if args.batch.state.is_some_and(|bytes| bytes > INLINE_BYTES_MAX) {
+        inputs.prices.save = ASSUMED_SAVE_COST.times(2);
+    }
+    inputs.prices.traffic = traffic(args.known.traffic_price, args.batch.state.unwrap_or(0));
+    inputs.prices.source = market.source.clone();
+    inputs
+}

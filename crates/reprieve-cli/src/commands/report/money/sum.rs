@@ -1,0 +1,463 @@
+//! The figures: what the machines cost, from their lives and prices.
+
+use std::collections::{BTreeMap, HashMap};
+
+use reprieve_azure::prices::price_text;
+use reprieve_core::ledger::{Interruption, Life};
+use reprieve_plan::{Cost, Price};
+use serde::{Serialize, Serializer, ser};
+use serde_json::value::RawValue;
+
+use super::book::{Basis, Book, length};
+
+/// Interruptions no further than this from an eviction are of it: notices come up to some minutes before.
+const OF_EVICTION_MS: i64 = 5 * 60_000;
+
+/// What the machines cost in the time of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Money {
+    pub(super) currency: String,
+    pub(super) total: Sums,
+    /// By size, region and priority.
+    pub(super) machines: Vec<Row>,
+    /// The machines whose cost is not known: in no sum.
+    pub(super) unpriced: Vec<Unpriced>,
+    pub(super) notes: Vec<String>,
+    /// What each of the lives cost, and what it would have cost on a regular machine, in their order.
+    #[serde(skip)]
+    pub(super) each: Vec<Option<(Cost, Cost)>>,
+}
+
+/// Sums of machines. Times are in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(super) struct Sums {
+    /// How many boots of machines.
+    pub(super) machines: u64,
+    /// From boot to the end, summed.
+    pub(super) billed_ms: u64,
+    /// What that cost.
+    #[serde(serialize_with = "cost")]
+    pub(super) cost: Cost,
+    /// What regular machines would have cost: the same without what evictions lost.
+    #[serde(serialize_with = "cost")]
+    pub(super) regular: Cost,
+    /// The difference in millionths: below zero where Spot cost more.
+    #[serde(rename = "saved", serialize_with = "micros")]
+    pub(super) saved_micros: i128,
+    /// The time of machines whose work evictions lost: in what it cost.
+    pub(super) lost_ms: u64,
+    #[serde(serialize_with = "cost")]
+    pub(super) lost: Cost,
+    /// The time from boots to the first workers: in what it cost.
+    pub(super) boots_ms: u64,
+    #[serde(serialize_with = "cost")]
+    pub(super) boots: Cost,
+}
+
+/// Machines of one size, region and priority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Row {
+    pub(super) size: String,
+    pub(super) region: String,
+    pub(super) priority: &'static str,
+    /// How well the price fits the time.
+    pub(super) basis: Basis,
+    /// The lowest and the highest price of an hour.
+    #[serde(serialize_with = "price")]
+    pub(super) price_from: Price,
+    #[serde(serialize_with = "price")]
+    pub(super) price_to: Price,
+    /// The time before the first known price, which counts at that one.
+    pub(super) before_prices_ms: u64,
+    #[serde(flatten)]
+    pub(super) sums: Sums,
+}
+
+/// Machines without a price.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Unpriced {
+    pub(super) size: String,
+    pub(super) region: String,
+    pub(super) priority: String,
+    pub(super) why: &'static str,
+    pub(super) machines: u64,
+    pub(super) billed_ms: u64,
+}
+
+/// The priority of a machine, as far as its price depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Priority {
+    Regular,
+    Spot,
+}
+
+impl Money {
+    /// The figures of these lives, which are cut to a time that begins at `since_unix_ms`.
+    pub(crate) fn of(book: Book, lives: &[Life], interruptions: &[Interruption], since_unix_ms: i64) -> Self {
+        let mut of_boot: HashMap<&str, Vec<&Interruption>> = HashMap::new();
+        for it in interruptions {
+            of_boot.entry(&it.boot).or_default().push(it);
+        }
+        let mut rows: BTreeMap<(String, String, Priority), Row> = BTreeMap::new();
+        let mut unpriced: BTreeMap<(String, String, String, &'static str), (u64, u64)> = BTreeMap::new();
+        let mut each = Vec::with_capacity(lives.len());
+        for life in lives {
+            let of_life = of_boot.get(life.boot.as_str()).map_or(&[][..], Vec::as_slice);
+            match Priced::of(&book, life, of_life, since_unix_ms) {
+                Ok(priced) => {
+                    each.push(Some((priced.sums.cost, priced.sums.regular)));
+                    priced.add_to(&mut rows, life);
+                }
+                Err(why) => {
+                    each.push(None);
+                    let it = &life.machine;
+                    let key = (it.size.clone(), it.region.clone(), it.priority.clone(), why);
+                    let (machines, billed_ms) = unpriced.entry(key).or_default();
+                    *machines += 1;
+                    *billed_ms = billed_ms.saturating_add(billed(life, since_unix_ms).length());
+                }
+            }
+        }
+        let unpriced = unpriced.into_iter().map(|((size, region, priority, why), (machines, billed_ms))| {
+            Unpriced { size, region, priority, why, machines, billed_ms }
+        });
+        let machines: Vec<_> = rows.into_values().collect();
+        let total = machines.iter().fold(Sums::default(), |sum, row| sum + row.sums);
+        let (currency, unpriced, notes) = (book.currency, unpriced.collect(), book.notes);
+        Self { currency, total, machines, unpriced, notes, each }
+    }
+
+    /// What a life cost, and what it would have cost on a regular machine; by its place among the lives.
+    pub(crate) fn of_life(&self, index: usize) -> Option<(Cost, Cost)> {
+        self.each.get(index).copied().flatten()
+    }
+
+    /// What is to be said about the prices.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.iter().map(String::as_str)
+    }
+
+    /// The machine time before the first known price of each size.
+    pub(super) fn before_prices_ms(&self) -> u64 {
+        self.machines.iter().map(|row| row.before_prices_ms).fold(0, u64::saturating_add)
+    }
+}
+
+/// A part of time, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+struct Billed {
+    from: i64,
+    to: i64,
+}
+
+impl Billed {
+    fn length(self) -> u64 {
+        length(self.from, self.to)
+    }
+}
+
+/// The time for which Azure bills a machine, as far as the ledger knows it: from its boot, which is a moment after the
+/// allocation, to when it was last seen.
+fn billed(life: &Life, since_unix_ms: i64) -> Billed {
+    let born = life.born_unix_ms.unwrap_or(life.seen_unix_ms);
+    Billed { from: born.max(since_unix_ms).min(life.seen_unix_ms), to: life.until_unix_ms }
+}
+
+/// A machine with its cost.
+struct Priced {
+    priority: Priority,
+    basis: Basis,
+    before_prices_ms: u64,
+    range: (Price, Price),
+    sums: Sums,
+}
+
+impl Priced {
+    fn of(book: &Book, life: &Life, of_life: &[&Interruption], since: i64) -> Result<Self, &'static str> {
+        let entry = book.of(&life.machine)?;
+        let regular = entry.regular.ok_or("there is no regular price of its size and region")?;
+        let priority = Priority::of(&life.machine.priority).ok_or("whether it is Spot is unknown")?;
+        let billed = billed(life, since);
+        let lost_ms = lost_ms(life, of_life).min(billed.length());
+        let lost_from = billed.to.saturating_sub(i64::try_from(lost_ms).unwrap_or(i64::MAX));
+        let boots_ms = length(billed.from, life.seen_unix_ms.min(billed.to));
+        let of_regular = |time_ms| regular.cost(1, time_ms);
+        let time = Sums { machines: 1, billed_ms: billed.length(), lost_ms, boots_ms, ..Sums::default() };
+        let (range, before_prices_ms, basis, sums) = match priority {
+            Priority::Regular => {
+                let cost = of_regular(billed.length());
+                let (lost, boots) = (of_regular(lost_ms), of_regular(boots_ms));
+                let basis = entry.basis.min(Basis::Now);
+                ((regular, regular), 0, basis, Sums { cost, regular: cost, lost, boots, ..time })
+            }
+            Priority::Spot => {
+                let steps = entry.spot.as_ref().ok_or("there is no Spot price of its size and region")?;
+                let all = steps.cost(billed.from, billed.to);
+                let lost = steps.cost(lost_from, billed.to).cost;
+                let boots = steps.cost(billed.from, billed.from.saturating_add_unsigned(boots_ms)).cost;
+                let regular = of_regular(billed.length() - lost_ms);
+                let sums = Sums { cost: all.cost, regular, lost, boots, ..time };
+                (all.range, all.before_ms, entry.basis, sums)
+            }
+        };
+        // Costs are below 2^127 millionths: of less than 10^19 billionths an hour.
+        let micros = |cost: Cost| i128::try_from(cost.micros()).unwrap_or(i128::MAX);
+        let saved_micros = micros(sums.regular) - micros(sums.cost);
+        let sums = Sums { saved_micros, ..sums };
+        Ok(Self { priority, basis, before_prices_ms, range, sums })
+    }
+
+    fn add_to(self, rows: &mut BTreeMap<(String, String, Priority), Row>, life: &Life) {
+        let Self { priority, basis, before_prices_ms, range, sums } = self;
+        let (size, region) = (life.machine.size.clone(), life.machine.region.clone());
+        let new = || Row {
+            size: size.clone(),
+            region: region.clone(),
+            priority: priority.as_str(),
+            basis,
+            price_from: range.0,
+            price_to: range.1,
+            before_prices_ms: 0,
+            sums: Sums::default(),
+        };
+        let row = rows.entry((size.clone(), region.clone(), priority)).or_insert_with(new);
+        row.price_from = row.price_from.min(range.0);
+        row.price_to = row.price_to.max(range.1);
+        row.before_prices_ms = row.before_prices_ms.saturating_add(before_prices_ms);
+        row.sums = row.sums + sums;
+    }
+}
+
+/// The time of an evicted machine whose work was lost. Its jobs share it: of four that it held, each lost minute is a
+/// quarter of one of the machine.
+fn lost_ms(life: &Life, of_life: &[&Interruption]) -> u64 {
+    if life.evicted.is_none() {
+        return 0;
+    }
+    let is_of_it =
+        |it: &&&Interruption| it.at_unix_ms.abs_diff(life.until_unix_ms) <= OF_EVICTION_MS.unsigned_abs();
+    let of_it = of_life.iter().filter(is_of_it);
+    let (lost, held) = of_it.fold((0_u64, 0_u64), |(lost, held), it| {
+        (lost.saturating_add(it.work_lost_ms()), held.saturating_add(it.held()))
+    });
+    lost / held.max(1)
+}
+
+impl Priority {
+    /// Reads what the platform says; `None` for what is neither.
+    fn of(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        match text.as_str() {
+            "regular" => Some(Self::Regular),
+            // Before Spot it was called low priority, and the service still has that value.
+            "spot" | "low" => Some(Self::Spot),
+            _ => None,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Regular => "Regular",
+            Self::Spot => "Spot",
+        }
+    }
+}
+
+impl std::ops::Add for Sums {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            machines: self.machines + other.machines,
+            billed_ms: self.billed_ms.saturating_add(other.billed_ms),
+            cost: self.cost + other.cost,
+            regular: self.regular + other.regular,
+            saved_micros: self.saved_micros.saturating_add(other.saved_micros),
+            lost_ms: self.lost_ms.saturating_add(other.lost_ms),
+            lost: self.lost + other.lost,
+            boots_ms: self.boots_ms.saturating_add(other.boots_ms),
+            boots: self.boots + other.boots,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn price<S: Serializer>(price: &Price, serializer: S) -> Result<S::Ok, S::Error> {
+    RawValue::from_string(price_text(*price)).map_err(ser::Error::custom)?.serialize(serializer)
+}
+
+fn micros<S: Serializer>(micros: &i128, serializer: S) -> Result<S::Ok, S::Error> {
+    let (sign, whole) = (if *micros < 0 { "-" } else { "" }, micros.unsigned_abs());
+    let text = format!("{sign}{}.{:06}", whole / 1_000_000, whole % 1_000_000);
+    RawValue::from_string(text).map_err(ser::Error::custom)?.serialize(serializer)
+}
+
+fn cost<S: Serializer>(cost: &Cost, serializer: S) -> Result<S::Ok, S::Error> {
+    RawValue::from_string(cost.to_string()).map_err(ser::Error::custom)?.serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use reprieve_core::WorkerId;
+    use reprieve_core::ledger::{Death, Eviction, How, Machine};
+
+    use super::super::book::{Entry, steps};
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+    const MINUTE: i64 = 60_000;
+
+    fn machine(size: &str, priority: &str) -> Machine {
+        Machine {
+            size: size.to_owned(),
+            region: "westeurope".to_owned(),
+            priority: priority.to_owned(),
+            ..Machine::default()
+        }
+    }
+
+    /// A machine that booted six minutes before its worker started.
+    fn life(boot: &str, machine: Machine, from: i64, to: i64, evicted: bool) -> Life {
+        Life {
+            boot: boot.to_owned(),
+            machine,
+            born_unix_ms: Some(from - 6 * MINUTE),
+            seen_unix_ms: from,
+            until_unix_ms: to,
+            evicted: evicted.then_some(Eviction { lead_ms: None }),
+        }
+    }
+
+    fn death(boot: &str, at: i64, held: u64, work_lost_ms: u64) -> Interruption {
+        Interruption {
+            worker: WorkerId::new("w"),
+            boot: boot.to_owned(),
+            machine: Machine::default(),
+            queue: String::new(),
+            at_unix_ms: at,
+            jobs: Vec::new(),
+            how: How::Died(Death { held, work_lost_ms, ..Death::default() }),
+        }
+    }
+
+    /// Spot at 0.05 an hour, and from hour 10 on at 0.10; regular at 0.20.
+    fn book() -> Book {
+        let price = |milli: u64| Price::from_nanos_per_hour(milli * 1_000_000);
+        let mut book = Book::new("USD");
+        let spot = steps([(0, price(50)), (10 * HOUR, price(100))]);
+        book.insert("D4", "westeurope", Entry { spot, regular: Some(price(200)), basis: Basis::History });
+        book
+    }
+
+    fn money(lives: &[Life], interruptions: &[Interruption], since: i64) -> Money {
+        Money::of(book(), lives, interruptions, since)
+    }
+
+    #[test]
+    fn each_hour_costs_its_price_and_regular_machines_their_own() {
+        let from = 5 * HOUR + 6 * MINUTE;
+        let lives = [
+            life("a", machine("D4", "Spot"), from, 15 * HOUR, false),
+            life("b", machine("D4", "Regular"), from, 15 * HOUR, false),
+        ];
+        let found = money(&lives, &[], 0);
+        let rows: Vec<_> = found
+            .machines
+            .iter()
+            .map(|row| (row.priority, row.sums.cost.to_string(), row.sums.regular.to_string()))
+            .collect();
+        // Five hours at 0.05 and five at 0.10, boot included; ten at 0.20.
+        let text = str::to_owned;
+        let expected =
+            [("Regular", text("2.000000"), text("2.000000")), ("Spot", text("0.750000"), text("2.000000"))];
+        assert_eq!(rows, expected);
+        let Sums { machines, billed_ms, saved_micros, boots, lost_ms, .. } = found.total;
+        assert_eq!((machines, billed_ms, saved_micros), (2, 20 * 3_600_000, 1_250_000));
+        // Six minutes each: 0.005 and 0.020.
+        assert_eq!((boots.to_string().as_str(), lost_ms), ("0.025000", 0));
+        assert_eq!(found.machines[1].price_from.nanos_per_hour(), 50_000_000);
+        assert_eq!(found.machines[1].price_to.nanos_per_hour(), 100_000_000);
+        let each: Vec<_> = (0..3).map(|at| found.of_life(at).map(|it| it.0.micros())).collect();
+        assert_eq!(each, [Some(750_000), Some(2_000_000), None]);
+    }
+
+    #[test]
+    fn only_the_time_of_the_report_counts() {
+        let lives = [life("a", machine("D4", "Spot"), 2 * HOUR, 5 * HOUR, false)];
+        // Cut to a report from hour 4 on, as the ledger does it; the boot was before.
+        let cut = [Life { seen_unix_ms: 4 * HOUR, ..lives[0].clone() }];
+        let found = money(&cut, &[], 4 * HOUR);
+        assert_eq!((found.total.billed_ms, found.total.boots_ms), (3_600_000, 0));
+        assert_eq!(found.total.cost.to_string(), "0.050000");
+        // A machine of which only its end is known is billed from there.
+        let unborn = [Life { born_unix_ms: None, ..lives[0].clone() }];
+        assert_eq!(money(&unborn, &[], 0).total.billed_ms, 3 * 3_600_000);
+    }
+
+    #[test]
+    fn work_lost_to_an_eviction_costs_its_share_of_the_machine_and_regular_ones_need_no_more() {
+        let end = 12 * HOUR;
+        let lives = [
+            life("a", machine("D4", "Spot"), 11 * HOUR, end, true),
+            life("b", machine("D4", "Spot"), 11 * HOUR, end, false),
+        ];
+        // Four jobs lost 80 minutes together: 20 minutes of the machine, at 0.10.
+        let interruptions = [
+            death("a", end, 3, 60 * MINUTE.unsigned_abs()),
+            death("a", end - MINUTE, 1, 20 * MINUTE.unsigned_abs()),
+            // A process of it that died long before, and a machine that was not evicted.
+            death("a", end - 30 * MINUTE, 1, 9 * MINUTE.unsigned_abs()),
+            death("b", end, 1, 9 * MINUTE.unsigned_abs()),
+        ];
+        let found = money(&lives, &interruptions, 0);
+        assert_eq!((found.total.lost_ms, found.total.lost.to_string()), (20 * 60_000, "0.033333".to_owned()));
+        // Two machines of 66 minutes, without 20 minutes: 112 at 0.20.
+        assert_eq!(found.total.regular.to_string(), "0.373333");
+        // No more is lost than there was.
+        let all = [death("a", end, 0, u64::MAX)];
+        let found = money(&lives[..1], &all, 0);
+        assert_eq!((found.total.lost_ms, found.total.regular), (found.total.billed_ms, Cost::default()));
+        assert!(found.total.saved_micros < 0, "all was lost, so Spot cost more");
+    }
+
+    #[test]
+    fn what_has_no_price_is_in_no_sum_and_said() {
+        let lives = [
+            life("a", machine("", "Spot"), HOUR, 2 * HOUR, false),
+            life("b", machine("D8", "Spot"), HOUR, 2 * HOUR, false),
+            life("c", machine("D4", ""), HOUR, 2 * HOUR, false),
+            life("d", machine("D4", "SpotPlus"), HOUR, 2 * HOUR, false),
+            life("e", machine("D4", "Low"), HOUR, 2 * HOUR, false),
+        ];
+        let found = money(&lives, &[], 0);
+        assert_eq!((found.total.machines, found.unpriced.iter().map(|it| it.machines).sum::<u64>()), (1, 4));
+        let why: Vec<_> =
+            found.unpriced.iter().map(|it| (it.why, it.machines, it.billed_ms / 60_000)).collect();
+        assert_eq!(
+            why,
+            [
+                ("its size or region is unknown", 1, 66),
+                ("whether it is Spot is unknown", 1, 66),
+                ("whether it is Spot is unknown", 1, 66),
+                ("there is no price of its size and region", 1, 66),
+            ]
+        );
+    }
+
+    #[test]
+    fn times_of_a_damaged_entry_break_nothing() {
+        let mut damaged = life("a", machine("D4", "Spot"), 0, i64::MAX, true);
+        damaged.born_unix_ms = Some(i64::MIN);
+        let found = money(&[damaged], &[death("a", i64::MAX, 1, u64::MAX)], i64::MIN);
+        assert_eq!(found.total.machines, 1);
+    }
+
+    #[test]
+    fn json_has_exact_numbers() {
+        let lives = [
+            life("a", machine("D4", "Spot"), HOUR, 2 * HOUR, false),
+            life("b", machine("", ""), HOUR, 2 * HOUR, false),
+        ];
+        insta::assert_json_snapshot!(serde_json::to_value(money(&lives, &[], 0)).expect("JSON"));
+    }
+}
