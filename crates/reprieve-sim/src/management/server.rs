@@ -224,7 +224,10 @@ impl App {
         let wanted = |(size, region, _): &&ScoreRow| {
             regions.iter().any(|it| it == region) && sizes.iter().any(|it| it["sku"] == *size)
         };
-        let score = |(sku, region, score): &ScoreRow| json!({ "sku": sku, "region": region, "score": score, "isQuotaAvailable": *score == "High" });
+        let score = |(sku, region, score): &ScoreRow| {
+            let has_quota = *score == "High";
+            json!({ "sku": sku, "region": region, "score": score, "isQuotaAvailable": has_quota })
+        };
         let scores = self.config.scores.iter().filter(wanted).map(score);
         let scores: Vec<_> = self.config.odd_row.iter().cloned().chain(scores).collect();
         let mut answer = asked.clone();

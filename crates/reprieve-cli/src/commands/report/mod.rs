@@ -26,8 +26,9 @@ const REPORT_AGE_MAX: Duration = Duration::from_hours(24);
 /// Shows evictions, lead times, lost work and failures, from the store's ledger
 ///
 /// Evictions by zone, size and hour of the day; how long machines live, with a 95 % band; the work
-/// that interruptions cost; failures by reason; with prices also what the machines cost. Times are in UTC. The ledger has an entry for each
-/// boot of a machine, each interruption of a worker and each failed delivery.
+/// that interruptions cost; failures by reason; with prices also what the machines cost. Times are in
+/// UTC. The ledger has an entry for each boot of a machine, each interruption of a worker and each failed
+/// delivery.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {

@@ -276,7 +276,8 @@ mod tests {
     #[test]
     fn without_a_priced_machine_there_is_no_sum_of_zero() {
         let text = text(Some(&Money::of(Book::new("USD"), &[life("Spot", "D4", 3)], &[], 0)));
-        let expected = "\nIn no sum: 1 machine (Spot, D4, westeurope), 3h in all, because there is no price of its size and region.\n";
+        let expected = "\nIn no sum: 1 machine (Spot, D4, westeurope), 3h in all, because there is no price of its size and \
+                        region.\n";
         assert_eq!(text, expected);
         assert!(super::text(None).contains("--prices ask"));
     }
