@@ -119,8 +119,8 @@ fn first_day(now_unix_ms: i64) -> i64 {
 fn by_day(from: i64, to: i64) -> impl Iterator<Item = (i64, u64)> {
     let mut from = from;
     std::iter::from_fn(move || {
-        let end = ((day(from) + 1) * DAY_MS).min(to);
-        let ms = u64::try_from(end - from).ok().filter(|ms| *ms > 0)?;
+        let end = day(from).saturating_add(1).saturating_mul(DAY_MS).min(to);
+        let ms = u64::try_from(end.saturating_sub(from)).ok().filter(|ms| *ms > 0)?;
         let day = day(from);
         from = end;
         Some((day, ms))
@@ -132,7 +132,7 @@ fn apart(mut losses: Vec<i64>) -> Vec<i64> {
     losses.sort_unstable();
     let mut before = None;
     losses.retain(|at| {
-        let is_another = before.is_none_or(|before| at - before > ONE_LOSS_MS);
+        let is_another = before.is_none_or(|before| at.saturating_sub(before) > ONE_LOSS_MS);
         if is_another {
             before = Some(*at);
         }

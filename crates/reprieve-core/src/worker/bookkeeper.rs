@@ -190,7 +190,10 @@ impl Bookkeeper {
 
     fn write(&mut self, entry: Entry) {
         match NamedEntry::new(entry, 0) {
-            Ok(entry) => self.try_to_write(entry),
+            Ok(entry) => {
+                self.shared.books.begun();
+                self.try_to_write(entry);
+            }
             Err(error) => self.shared.books.lose(&error),
         }
     }
@@ -198,11 +201,16 @@ impl Bookkeeper {
     fn try_to_write(&mut self, entry: NamedEntry) {
         let (shared, ledger) = (Arc::clone(&self.shared), self.ledger.clone());
         self.work.spawn(in_process(async move {
+            let began = Instant::now();
             match timeout(TRY, ledger.put(&entry, None)).await {
-                Ok(Ok(_)) => shared.books.count("ok"),
+                Ok(Ok(_)) => {
+                    shared.books.took(began.elapsed());
+                    shared.books.count("ok");
+                }
                 Ok(Err(error)) if !error.is_temporary() => shared.books.lose(&error),
                 Ok(Err(_)) | Err(_) => return Done::Unwritten(entry),
             }
+            shared.books.ended();
             Done::Written
         }));
     }
@@ -210,7 +218,10 @@ impl Bookkeeper {
     fn note(&mut self, done: Done) {
         match done {
             Done::Written => {}
-            Done::Unwritten(_) if self.unwritten.len() >= UNWRITTEN_MAX => self.shared.books.count("dropped"),
+            Done::Unwritten(_) if self.unwritten.len() >= UNWRITTEN_MAX => {
+                self.shared.books.ended();
+                self.shared.books.count("dropped");
+            }
             Done::Unwritten(entry) => {
                 if self.unwritten.is_empty() {
                     tracing::info!(again_after = ?AGAIN, "failed to write an entry of the ledger; trying again");
@@ -249,6 +260,7 @@ impl Bookkeeper {
                 tracing::warn!(
                     "failed to write an entry of the ledger before the worker's end; reports will lack it"
                 );
+                self.shared.books.ended();
                 self.shared.books.count("error");
             }
         }

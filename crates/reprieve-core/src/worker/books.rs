@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,6 +29,12 @@ pub(super) struct Books {
     worker: WorkerId,
     boot: String,
     telemetry: Arc<Telemetry>,
+    /// How many entries the bookkeeper has and has neither written nor given up.
+    under_way: AtomicU64,
+    /// How many were handed in while too many waited.
+    dropped: AtomicU64,
+    /// How long the last write took, in milliseconds.
+    took_ms: AtomicU64,
 }
 
 /// What a part hands in.
@@ -65,7 +72,9 @@ impl Books {
     /// Returns the books, and the end from which the bookkeeper takes what is handed in.
     pub(super) fn new(worker: WorkerId, boot: String, telemetry: Arc<Telemetry>) -> (Self, Notes) {
         let (notes, received) = mpsc::channel(WAITING_MAX);
-        (Self { notes, machine: OnceLock::new(), worker, boot, telemetry }, Notes(received))
+        let [under_way, dropped, took_ms] = std::array::from_fn(|_| AtomicU64::new(0));
+        let machine = OnceLock::new();
+        (Self { notes, machine, worker, boot, telemetry, under_way, dropped, took_ms }, Notes(received))
     }
 
     /// Takes the description of this machine; the first one stays.
@@ -113,7 +122,7 @@ impl Books {
     }
 
     /// Waits until all that was handed in is written or given up: for at most `within`, and for `idle` while nothing is
-    /// written.
+    /// written, or half as long again as the last write took.
     pub(super) async fn flush(&self, idle: Duration, within: Duration) {
         let (done, all_done) = oneshot::channel();
         let flushed = async {
@@ -123,17 +132,54 @@ impl Books {
             }
         };
         let (mut flushed, until) = (pin!(flushed), Instant::now() + within);
+        let idle = idle.max(Duration::from_millis(self.took_ms.load(Relaxed)).mul_f64(1.5));
         loop {
             let before = self.counted("ok");
             if timeout_at(until.min(Instant::now() + idle), &mut flushed).await.is_ok() {
-                return;
+                return self.log_missing(0);
             }
             if Instant::now() >= until || self.counted("ok") == before {
                 break;
             }
         }
-        let waiting = self.notes.max_capacity() - self.notes.capacity();
-        tracing::warn!(waiting, "timed out writing the last entries of the ledger; reports will lack them");
+        // One of those that wait may be the request of this flush.
+        self.log_missing(self.waiting().saturating_sub(1));
+    }
+
+    /// Logs what a worker leaves behind that ends without waiting for its ledger.
+    pub(super) fn leave(&self) {
+        self.log_missing(self.waiting());
+    }
+
+    fn waiting(&self) -> u64 {
+        u64::try_from(self.notes.max_capacity() - self.notes.capacity()).unwrap_or(u64::MAX)
+    }
+
+    fn log_missing(&self, waiting: u64) {
+        let waiting = waiting.saturating_add(self.under_way.load(Relaxed));
+        let dropped = self.dropped.load(Relaxed);
+        if waiting > 0 || dropped > 0 {
+            tracing::warn!(
+                waiting,
+                dropped,
+                "the last entries of the ledger are not written, or some were handed in too fast before; reports will lack them"
+            );
+        }
+    }
+
+    /// Counts an entry that the bookkeeper begins to write.
+    pub(super) fn begun(&self) {
+        self.under_way.fetch_add(1, Relaxed);
+    }
+
+    /// Counts an entry that is written, or given up.
+    pub(super) fn ended(&self) {
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+
+    /// Notes how long a write took.
+    pub(super) fn took(&self, time: Duration) {
+        self.took_ms.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
     fn counted(&self, result: &'static str) -> u64 {
@@ -142,6 +188,9 @@ impl Books {
 
     fn hand_in(&self, note: Note) {
         if self.notes.try_send(note).is_err() {
+            if self.dropped.fetch_add(1, Relaxed) == 0 {
+                tracing::warn!("too many entries of the ledger wait to be written; reports will lack some");
+            }
             self.count("dropped");
         }
     }

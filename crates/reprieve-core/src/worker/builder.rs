@@ -460,6 +460,7 @@ impl WorkerBuilder {
             worker: self.id.clone(),
             clock: RunClock::default(),
             releases: (0..self.store.queue.parts()).map(part).collect(),
+            letters: (0..self.store.queue.parts()).map(part).collect(),
             isolation: Arc::new(Isolation::default()),
             numbers: AtomicU64::new(0),
             deferred: Deferred::default(),

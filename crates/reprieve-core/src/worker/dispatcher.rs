@@ -376,6 +376,7 @@ impl Dispatcher {
     async fn end(mut self) -> Stopped {
         if self.gave_up {
             self.reporter.end_hurriedly().await;
+            self.shared.books.leave();
         } else {
             let within = self.drains.budget_left().clamp(LEDGER_IDLE, LAST_ENTRIES);
             tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LEDGER_IDLE, within));

@@ -66,6 +66,8 @@ pub(super) struct Shared {
     /// For each part of the queue, one permit for each release that may be under way at once in a
     /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,
+    /// The same for dead letters.
+    pub(super) letters: Vec<Arc<Semaphore>>,
     /// Lets a job run alone.
     pub(super) isolation: Arc<Isolation>,
     /// The number of deliveries that were numbered.

@@ -1,11 +1,12 @@
 //! Promise 2: from a notice to the last released lease, under a second for jobs that co-operate,
 //! ten seconds always.
 
+use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, ErrorKind, Fence, Writer};
-use tokio::time::Instant;
+use reprieve_core::{BlobName, ErrorKind, Fence, Job, JobContext, JobError, Step, Writer};
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
@@ -559,4 +560,53 @@ async fn a_freeze_over_the_hard_mark_abandons_nothing() {
         let report = worker.drained().await;
         assert_eq!((report.abandoned, ready(&store).await), (0, 4), "frozen {frozen_ms} ms: {report:?}");
     }
+}
+
+/// Waits until it is asked to yield. Then it fails for good, or saves.
+struct Asked;
+
+#[async_trait]
+impl Job for Asked {
+    const KIND: &'static str = "asked";
+    type Args = bool;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &bool) {}
+
+    async fn step(&self, cx: &JobContext, fails: &bool, (): ()) -> Result<Step<(), ()>, JobError> {
+        cx.interrupted().await;
+        if *fails { Err(JobError::fatal("it can't be resumed")) } else { Ok(Step::Continue(())) }
+    }
+}
+
+/// The letter is sent before the message is removed, so a try that is given up may have sent it.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_begins_in_a_drain_is_sent_in_one_try_though_it_takes_seconds() {
+    for slow in [ms(900), ms(2_000), secs(6)] {
+        let (store, faults) = Faults::wrap(memory::store());
+        send_args::<Asked>(&store, &true).await;
+        let worker = start_any(&store, Asked, settings());
+        worker.started().await;
+        within(secs(5), "in flight", async || leased(&store).await == 1).await;
+        faults.every_call(Op::DeadLetter, Fault::Delay(slow));
+        worker.stop().await;
+        assert_eq!(faults.calls(Op::DeadLetter), 1, "a letter takes {slow:?}");
+        assert_eq!(poisoned(&store).await.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_that_hang_hold_up_no_release() {
+    let (store, faults) = Faults::wrap(memory::store());
+    for number in 0..320 {
+        send_args::<Asked>(&store, &(number % 2 == 0)).await;
+    }
+    let worker = start_any(&store, Asked, Settings { concurrency: 320, ..settings() });
+    worker.started().await;
+    within(secs(5), "in flight", async || leased(&store).await == 320).await;
+    faults.every_call(Op::DeadLetter, Fault::Hang);
+    worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+    sleep(secs(2)).await;
+    assert_eq!(ready(&store).await, 160);
 }

@@ -30,6 +30,8 @@ pub(super) struct Diagnosis {
     /// The fault in words, and its directory.
     pub(super) fault: String,
     pub(super) place: String,
+    /// The fault went away by itself since. The time of this blob is when, then.
+    pub(super) healed: bool,
     pub(super) version: String,
     /// The worker's report in the roster.
     pub(super) report: Option<WorkerReport>,
@@ -52,6 +54,7 @@ impl Default for Diagnosis {
             at_unix_ms: 0,
             fault: String::new(),
             place: String::new(),
+            healed: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             report: None,
             mounts: Vec::new(),

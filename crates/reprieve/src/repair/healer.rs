@@ -127,7 +127,7 @@ impl Healer {
         {
             probe.trust(&before.place);
         }
-        let (mut is_first, mut fault, mut sound_at) = (true, None, None);
+        let (mut is_first, mut fault, mut still_fails, mut sound_at) = (true, None, false, None);
         let (mut idle, mut looking) = (Some(probe), None);
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -151,18 +151,32 @@ impl Healer {
                 if fault.is_none() && seen.is_some() {
                     self.found_after = sound_at.map(|at: Instant| at.elapsed());
                 }
+                still_fails = probe.still_fails();
                 (idle, looking, fault) = (Some(probe), None, seen);
             }
-            self.review(fault.clone()).await;
+            self.review(fault.clone(), still_fails).await;
         }
     }
 
-    async fn review(&mut self, fault: Option<Fault>) {
+    /// Decides what a fault, or the end of one, asks for. A fault lasts until a minute of sound writes, but only one that
+    /// `still_fails` has a repair begun.
+    async fn review(&mut self, fault: Option<Fault>, still_fails: bool) {
         match (&self.repair, fault) {
-            (Repair::GivenUp, _) | (Repair::None, None) => self.refused = None,
-            (Repair::Followed { since, .. } | Repair::Reported { since, .. }, None) => {
+            (Repair::GivenUp, Some(_)) | (Repair::None, None) => self.refused = None,
+            (Repair::GivenUp, None) => {
+                tracing::info!("the fault of this VM is gone, after nobody had replaced the VM");
+                (self.healed, self.repair) = (Some(Instant::now()), Repair::None);
+            }
+            (Repair::Followed { since, .. }, None) => {
                 self.healed = Some(*since);
                 self.take_back("the fault is gone", Outcome::Healed, Repair::None);
+            }
+            (Repair::Reported { since, .. }, None) => {
+                self.healed = Some(*since);
+                self.take_back("the fault is gone", Outcome::Healed, Repair::None);
+                if let Err(error) = self.note_healed().await {
+                    tracing::warn!(%error, "failed to write down that the fault of this VM is gone");
+                }
             }
             (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
                 self.take_back("the claim could not be renewed", Outcome::Failed, Repair::None);
@@ -182,6 +196,7 @@ impl Healer {
             (Repair::Reported { .. }, Some(_)) => {}
             // The platform takes this VM away already.
             (Repair::None, Some(_)) if self.monitor.stage() == Stage::Shutdown => {}
+            (Repair::None, Some(_)) if !still_fails => {}
             (Repair::None | Repair::Followed { .. }, Some(fault)) => {
                 if let Err(error) = self.consider(fault).await {
                     tracing::warn!(%error, "this VM has a fault, and the store can't be asked what to do about it");
@@ -211,7 +226,8 @@ impl Healer {
             return Ok(());
         }
         // Asked for again in the same boot, it is the same repair, unless the fault was gone in between.
-        let before = self.last_diagnosis().await?.filter(|(before, _)| before.boot != self.boot);
+        let is_another = |before: &Diagnosis| before.boot != self.boot || before.healed;
+        let before = self.last_diagnosis().await?.filter(|(before, _)| is_another(before));
         let healed = self.healed.map(|reported| reported.elapsed());
         let evidence = Evidence {
             fault: Some(fault),
@@ -326,6 +342,18 @@ impl Healer {
         Ok(Some((diagnosis, Duration::from_millis(u64::try_from(ago).unwrap_or(0)))))
     }
 
+    /// Writes down that the fault of the last diagnosis is gone, for this worker's successors in this boot.
+    async fn note_healed(&self) -> Result<()> {
+        let Some((before, _)) = self.last_diagnosis().await? else { return Ok(()) };
+        if before.boot != self.boot {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(&Diagnosis { healed: true, ..before }).map_err(|error| {
+            Error::new(ErrorKind::Internal, "write a diagnosis", error.to_string()).with_source(error)
+        })?;
+        bounded("write a diagnosis", TRY, self.store.blobs.put(&self.blob()?, json, None)).await
+    }
+
     async fn store_diagnosis(&self, fault: &Fault) -> Result<()> {
         let reports = bounded("read the roster", TRY, self.store.roster.reports(fleet::RECENT)).await?;
         let report = reports.into_iter().find(|report| report.worker == *self.monitor.worker());
@@ -433,7 +461,12 @@ mod tests {
         /// Looks once, as every ten seconds, with this fault proven.
         async fn look(&mut self, fault: Option<&Fault>) {
             self.monitor.show_fault(fault.map(ToString::to_string));
-            self.healer.review(fault.cloned()).await;
+            self.look_while(fault, fault.is_some()).await;
+        }
+
+        /// Looks once with this fault, which the last writes show or only earlier ones.
+        async fn look_while(&mut self, fault: Option<&Fault>, still_fails: bool) {
+            self.healer.review(fault.cloned(), still_fails).await;
             sleep(PROBE_EVERY).await;
         }
 
@@ -539,6 +572,39 @@ mod tests {
         }
         // In 100 minutes.
         assert_eq!(ill.done("report_unhealthy"), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_is_so_for_a_worker_that_is_started_again_in_between_too() {
+        let store = memory::store();
+        let _well = vm(&store, "b").await;
+        let mut reported = 0;
+        for _ in 0..20 {
+            let mut ill = vm(&store, "a").await;
+            sleep(SETTLED).await;
+            for fault in [Some(&read_only()), None] {
+                for _ in 0..6 {
+                    ill.look(fault).await;
+                }
+            }
+            reported += ill.done("report_unhealthy");
+        }
+        // In 65 minutes.
+        assert_eq!(reported, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_repair_begins_while_the_disk_takes_writes_again_although_its_fault_is_not_gone_yet() {
+        let store = memory::store();
+        let (mut ill, _well) = (vm(&store, "a").await, vm(&store, "b").await);
+        sleep(SETTLED).await;
+        for _ in 0..6 {
+            ill.look_while(Some(&read_only()), false).await;
+        }
+        assert_eq!(ill.done("report_unhealthy"), 0);
+        ill.look(Some(&read_only())).await;
+        ill.look_while(Some(&read_only()), false).await;
+        assert!(ill.health.is_unhealthy(), "one that has begun goes on");
     }
 
     #[tokio::test(start_paused = true)]
@@ -702,6 +768,12 @@ mod tests {
             assert!(!ill.health.is_unhealthy());
         }
         assert_eq!(ill.done("report_unhealthy"), 1);
+        // The disk was mended, and an hour later it fails again.
+        for _ in 0..361 {
+            ill.look(None).await;
+        }
+        ill.look(Some(&read_only())).await;
+        assert!(ill.health.is_unhealthy());
     }
 
     #[tokio::test(start_paused = true)]

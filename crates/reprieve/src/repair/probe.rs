@@ -93,6 +93,11 @@ impl Probe {
         self.directories.iter().all(|watched| watched.failed.is_none())
     }
 
+    /// Whether the fault that is proven is so by the last writes, and not by earlier ones alone.
+    pub(super) fn still_fails(&self) -> bool {
+        self.directories.iter().any(|watched| watched.failed.is_some_and(|(_, times)| times >= PROOF))
+    }
+
     /// Believes an earlier process of this boot that it has written to these places.
     pub(super) fn trust(&mut self, place: &str) {
         for watched in self.directories.iter_mut().filter(|watched| watched.path == Path::new(place)) {

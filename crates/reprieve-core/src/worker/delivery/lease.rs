@@ -327,11 +327,16 @@ async fn settle_as(
 ) -> Result<()> {
     let (ends, part) = (lease.ends(), shared.store.queue.part(&lease.delivery.receipt));
     let before = drain.get();
-    let calm = terms(shared, ends, before, part);
+    let is_letter = matches!(how, Settlement::DeadLetter(..));
+    let terms = |drain: Option<Deadline>| {
+        let terms = terms(shared, ends, drain, part);
+        if is_letter && drain.is_some() { terms.of_letter(shared.letters.get(part).cloned()) } else { terms }
+    };
+    let first = terms(before);
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
     let haste = async {
         let drain = drain.wait_for(|deadline| deadline.is_some()).await;
-        if let (Settlement::DeadLetter(..), Some(deadline)) = (how, drain) {
+        if is_letter && let Some(deadline) = drain {
             sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE)).await;
         }
         drain
@@ -339,14 +344,9 @@ async fn settle_as(
     let drain = tokio::select! {
         biased;
         drain = haste, if before.is_none() => drain,
-        done = settling.persist(&calm) => return settling.end(done),
+        done = settling.persist(&first) => return settling.end(done),
     };
-    let mut hurried = terms(shared, ends, drain, part);
-    if matches!(how, Settlement::DeadLetter(..)) {
-        let left = hurried.patience.until.saturating_duration_since(Instant::now());
-        hurried.patience.each = left.mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY);
-    }
-    let done = Box::pin(settling.persist(&hurried)).await;
+    let done = Box::pin(settling.persist(&terms(drain))).await;
     settling.end(done)
 }
 
@@ -362,6 +362,17 @@ pub(super) fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, par
         None => (Patience::calm(TRY, ends), None),
     };
     Terms { queue: Arc::clone(&store.queue), records: Arc::clone(&store.records), patience, turns }
+}
+
+impl Terms {
+    /// Leaves a dead letter most of the time that is left for its first try, and has it wait for other letters only:
+    /// while 64 slow ones were sent, no message was released.
+    fn of_letter(mut self, turns: Option<Arc<Semaphore>>) -> Self {
+        let left = self.patience.until.saturating_duration_since(Instant::now());
+        self.patience.each = left.mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY);
+        self.turns = turns;
+        self
+    }
 }
 
 impl Settling<'_> {
