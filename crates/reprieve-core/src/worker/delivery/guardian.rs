@@ -262,10 +262,14 @@ impl Guardian {
     async fn tend(mut self: Box<Self>, mut assignment: Box<Assignment>) -> DeliveryReport {
         // A cancelled job is not run: its message is deleted, whatever the limits.
         let is_cancelled = self.shared.cancels.contains(&assignment.run.job);
-        if !is_cancelled && let Err(needed) = assignment.kind.admit().map_err(Clone::clone) {
-            return Box::pin(self.defer_until_served(assignment, &needed)).await;
+        let mut admitted = None;
+        if !is_cancelled {
+            match assignment.kind.admit(None).map_err(Clone::clone) {
+                Ok(at) => admitted = Some(at),
+                Err(needed) => return Box::pin(self.defer_until_served(assignment, &needed)).await,
+            }
         }
-        let place = assignment.kind.take_place();
+        let mut place = assignment.kind.take_place();
         if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
@@ -304,6 +308,17 @@ impl Guardian {
         {
             drop((slot, in_fleet));
             return Box::pin(self.defer_for_room(assignment, &why)).await;
+        }
+        // What it depends on may have gone while it waited for its slots.
+        if admitted.is_some()
+            && let Err(needed) = assignment.kind.admit(admitted).map_err(Clone::clone)
+        {
+            drop((slot, place, in_fleet));
+            return Box::pin(self.defer_until_served(assignment, &needed)).await;
+        }
+        if place.as_mut().is_some_and(|place| !place.begin()) {
+            drop((slot, place, in_fleet));
+            return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
         let in_fleet_watch = in_fleet.as_ref().map(FleetSlot::watch);
         let guarded = Guarded::new(&self.shared);
