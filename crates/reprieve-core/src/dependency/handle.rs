@@ -56,6 +56,8 @@ struct Inner {
     began_unix_ms: i64,
     breaker: Mutex<Breaker>,
     refusals: Mutex<Refusals>,
+    /// The last look at what it refuses that a job's failure was the reason for: when it began, and what it found.
+    looked: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
     /// The worker's jobs that use it and run.
     users: Count,
     seen: watch::Sender<Seen>,
@@ -116,6 +118,7 @@ impl DependencyHandle {
             began_unix_ms: unix_millis(),
             breaker: Mutex::new(Breaker::new()),
             refusals: Mutex::default(),
+            looked: tokio::sync::Mutex::default(),
             users: Count::default(),
             seen: watch::Sender::new(seen),
             due: Notify::new(),
@@ -354,9 +357,24 @@ impl DependencyHandle {
         if !self.has_refused() {
             return true;
         }
-        let refused = self.look().await;
+        let refused = self.look_after_now().await;
         self.turn(|refusals, now| refusals.on_failure(refused.as_deref(), now));
         refused.is_none()
+    }
+
+    /// As [`look`](Self::look), for many who ask at once: one look that begins after they have asked is for all.
+    async fn look_after_now(&self) -> Option<String> {
+        let asked = Instant::now();
+        let mut looked = self.inner.looked.lock().await;
+        match &*looked {
+            Some((began, refused)) if *began > asked => refused.clone(),
+            _ => {
+                let began = Instant::now();
+                let refused = self.look().await;
+                *looked = Some((began, refused.clone()));
+                refused
+            }
+        }
     }
 
     /// Returns what it refuses now, if anything. One that does not say so in time, or panics, may refuse all.

@@ -60,6 +60,9 @@ const NO_AHEAD: Duration = Duration::from_secs(2);
 /// How long what is read ahead waits at least while no slot becomes free for it.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
 
+/// The most messages that are held besides while it is judged why their jobs failed.
+const JUDGED_MAX: usize = 256;
+
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Decides when to receive and how much, and receives.
@@ -227,7 +230,8 @@ impl Receiver {
         if self.is_receiving() || self.thawed || rests {
             return None;
         }
-        let room = self.capacity().room(self.busy(held));
+        let capacity = self.capacity();
+        let room = capacity.room(self.busy(&capacity, held));
         // A worker without a job takes one at a time: waiting might free nothing.
         let room = if !self.shared.is_under_pressure() {
             room
@@ -241,8 +245,8 @@ impl Receiver {
 
     /// Returns how many of the `held` deliveries have a slot, or may come to have one. A job that fails by its own fault
     /// while what it needs serves waits for up to a second for a look at that; no other kind waits with it.
-    fn busy(&self, held: usize) -> usize {
-        held.saturating_sub(self.judged.get().min(RELEASES_AT_ONCE))
+    fn busy(&self, capacity: &Capacity, held: usize) -> usize {
+        held.saturating_sub(self.judged.get().min(capacity.spare()))
     }
 
     fn capacity(&self) -> Capacity {
@@ -309,7 +313,8 @@ impl Receiver {
         let now = Instant::now();
         if now >= self.due() {
             let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
-            let (count, ahead) = self.capacity().asked(room, self.busy(held));
+            let capacity = self.capacity();
+            let (count, ahead) = capacity.asked(room, self.busy(&capacity, held));
             let (ends, patience) = (now + lease, patience(&self.shared.runs));
             let batch = Batch { since: now, lease, ahead, patience };
             self.leases_end = if unseen { self.leases_end.min(ends) } else { ends };
@@ -405,6 +410,11 @@ impl Capacity {
     /// Returns how many messages a drain can release.
     fn releasable(&self) -> usize {
         releasable(self.budget, self.release.unwrap_or(ASSUMED_RELEASE))
+    }
+
+    /// Returns how many messages may be held besides that need no slot any more.
+    fn spare(&self) -> usize {
+        self.releasable().saturating_sub(self.most()).min(JUDGED_MAX)
     }
 
     /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero

@@ -335,35 +335,39 @@ impl Guardian {
         kind.ends.note();
         let ran = began.elapsed();
         let report = match waited {
-            Waited::Done(ended) => {
-                let ended = flatten(ended);
-                let unnamed = if matches!(
-                    ended,
-                    RunOutcome::Done
-                        | RunOutcome::Failed(_)
-                        | RunOutcome::TimedOut(_)
-                        | RunOutcome::Refused(_)
-                ) {
-                    run.record.lock().await.unnamed()
-                } else {
-                    Vec::new()
-                };
-                // The remainder of a job that began elsewhere does not show how long jobs take.
-                if matches!(ended, RunOutcome::Done) && !run.has_resumed.load(Relaxed) {
-                    self.shared.runs.note(ran);
-                    assignment.kind.runs.note(ran);
-                }
-                let report = match ended {
-                    RunOutcome::Done => self.complete(&assignment, run.cancelled.is_cancelled()).await,
-                    ended => Box::pin(self.finish(assignment, ended)).await,
-                };
-                report.and_remove(&run, unnamed)
-            }
+            Waited::Done(ended) => self.ended(assignment, flatten(ended), ran).await,
             Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
             Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
         };
         log_end(&kind, &run, ran, report.outcome);
         report
+    }
+
+    /// Settles the message of a job that has ended by itself, after it ran for this long.
+    async fn ended(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        ended: RunOutcome,
+        ran: Duration,
+    ) -> DeliveryReport {
+        let run = Arc::clone(&assignment.run);
+        let has_failed =
+            matches!(ended, RunOutcome::Failed(_) | RunOutcome::TimedOut(_) | RunOutcome::Refused(_));
+        let unnamed = if has_failed || matches!(ended, RunOutcome::Done) {
+            run.record.lock().await.unnamed()
+        } else {
+            Vec::new()
+        };
+        // The remainder of a job that began elsewhere does not show how long jobs take.
+        if matches!(ended, RunOutcome::Done) && !run.has_resumed.load(Relaxed) {
+            self.shared.runs.note(ran);
+            assignment.kind.runs.note(ran);
+        }
+        let report = match ended {
+            RunOutcome::Done => self.complete(&assignment, run.cancelled.is_cancelled()).await,
+            ended => Box::pin(self.finish(assignment, ended)).await,
+        };
+        report.and_remove(&run, unnamed)
     }
 
     /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker; at once
