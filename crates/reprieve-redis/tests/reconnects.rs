@@ -36,7 +36,9 @@ async fn probed(server: &RedisServer) -> String {
 async fn leaves_the_old_primary(is_full: bool, is_cut: bool) {
     let (Some(server), Some(other)) = (RedisServer::start(), RedisServer::start()) else { return };
     if is_full {
-        [&server, &other].map(|it| it.command(&["CONFIG", "SET", "maxmemory", "1"]));
+        for it in [&server, &other] {
+            it.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        }
     }
     let forwarder = Forwarder::to(server.port());
     let url = format!("redis://:secret@127.0.0.1:{}", forwarder.port());
@@ -104,14 +106,15 @@ async fn a_cache_that_closes_new_connections_is_away_and_is_not_asked_for_thousa
     let Some(server) = RedisServer::start() else { return };
     let balancer = Balancer::before(&server).await;
     let handle = dependency("cache", Arc::new(Redis::open(&balancer.url).unwrap()));
-    let (has_ended, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (has_ended, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let callers: Vec<_> = (0..8)
         .map(|_| {
-            let (handle, has_ended, served) = (handle.clone(), Arc::clone(&has_ended), Arc::clone(&served));
+            let (handle, has_ended, answered) =
+                (handle.clone(), Arc::clone(&has_ended), Arc::clone(&answered));
             tokio::spawn(async move {
                 while !has_ended.load(Relaxed) {
                     match Redis::of(&handle).query::<Value>(cmd("GET").arg("a")).await {
-                        Ok(_) => drop(served.fetch_add(1, Relaxed)),
+                        Ok(_) => drop(answered.fetch_add(1, Relaxed)),
                         Err(CallError::Open) => sleep(Duration::from_millis(5)).await,
                         Err(CallError::Failed(_)) => {}
                     }
@@ -119,7 +122,7 @@ async fn a_cache_that_closes_new_connections_is_away_and_is_not_asked_for_thousa
             })
         })
         .collect();
-    // So many calls were served that the rate of those that fail opens nothing.
+    // So many calls were answered that the rate of those that fail opens nothing.
     sleep(Duration::from_secs(3)).await;
     let jobs = client(&server, "get").unwrap();
     balancer.closes.store(true, Relaxed);
@@ -133,8 +136,8 @@ async fn a_cache_that_closes_new_connections_is_away_and_is_not_asked_for_thousa
     assert_eq!(handle.state(), BreakerState::Open, "a connection that is there shows nothing");
     balancer.closes.store(false, Relaxed);
     until("it is back", LIMIT, async || (handle.state() == BreakerState::Closed).then_some(())).await;
-    served.store(0, Relaxed);
-    until("it is called again", LIMIT, async || (served.load(Relaxed) > 0).then_some(())).await;
+    answered.store(0, Relaxed);
+    until("it is called again", LIMIT, async || (answered.load(Relaxed) > 0).then_some(())).await;
     has_ended.store(true, Relaxed);
     for caller in callers {
         caller.await.unwrap();
