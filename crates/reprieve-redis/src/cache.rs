@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::ANSWER_WITHIN;
 use crate::endpoint::{Connection, Endpoint};
-use crate::failure::{describe, is_read_only};
+use crate::failure::describe;
 use crate::identity::Identity;
 use crate::node::Node;
 use crate::watch::MaintenanceWatch;
@@ -46,7 +46,7 @@ pub struct Redis {
     /// The probe's connection, until it fails: it is dropped then, because a connection to a node that is no longer
     /// the primary may go on.
     connection: Mutex<Option<Connection>>,
-    /// A probe has found that another node has become the primary.
+    /// A probe's connection has failed: another node may have become the primary.
     switched: Notify,
     /// Begins with the first look for a signal, which is on the worker's runtime.
     watch: OnceLock<MaintenanceWatch>,
@@ -181,19 +181,22 @@ impl Redis {
 
     fn take(&self) -> Option<Connection> {
         let taken = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.filter(|connection| !self.primary.endpoint.has_newer(connection.expires))
+        // Where no new one can be made, by a key that was changed for example, an old one shows nothing.
+        let may_be_used = |connection: &Connection| {
+            !self.primary.fails_to_connect() && !self.primary.endpoint.has_newer(connection.expires)
+        };
+        taken.filter(may_be_used)
     }
 
     /// Writes the probe's key: on the connection of the last probe if that works, which the server may have closed
     /// meanwhile, or else on a new one.
-    /// If that one leads to a node that is no primary any more, so may those of the jobs, which have no reason to fail if
-    /// they only read.
+    /// If that one fails, as its node is no primary any more or has closed it, those of the jobs may lead there, too, and
+    /// have no reason to fail if they only read.
     async fn write(&self) -> Result<(), RedisError> {
         if let Some(kept) = self.take() {
             match self.write_on(kept).await {
-                Ok(()) => return Ok(()),
-                Err(error) if is_read_only(&error) => self.switched.notify_one(),
-                Err(_) => {}
+                Err(error) if refusal_of_writes(&error).is_none() => self.switched.notify_one(),
+                written => return written,
             }
         }
         self.write_on(self.primary.endpoint.connect().await?).await
@@ -202,9 +205,12 @@ impl Redis {
     async fn write_on(&self, mut connection: Connection) -> Result<(), RedisError> {
         let mut set = redis::cmd("SET");
         set.arg(PROBE_KEY).arg(1).arg("EX").arg(KEPT_S);
-        let _written: Value = set.query_async(&mut connection.calls).await?;
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
-        Ok(())
+        let written = set.query_async::<Value>(&mut connection.calls).await.map(drop);
+        // That of a full primary shows that it is one no more when it has become a replica.
+        if written.as_ref().map_or_else(|error| refusal_of_writes(error).is_some(), |()| true) {
+            *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        }
+        written
     }
 }
 
@@ -215,7 +221,7 @@ impl Dependency for Redis {
         self.primary.endpoint.sign_in().await?;
         match timeout(3 * ANSWER_WITHIN, self.write()).await {
             // It is the primary, and reads go on.
-            Ok(Err(error)) if error.code().is_some_and(|code| NO_WRITES.contains(&code)) => Ok(()),
+            Ok(Err(error)) if refusal_of_writes(&error).is_some() => Ok(()),
             Ok(written) => written.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {:?}", 3 * ANSWER_WITHIN)),
         }
@@ -224,7 +230,7 @@ impl Dependency for Redis {
     async fn refuses(&self) -> Option<String> {
         match timeout(3 * ANSWER_WITHIN, self.write()).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => match error.code().filter(|code| NO_WRITES.contains(code)) {
+            Ok(Err(error)) => match refusal_of_writes(&error) {
                 Some(code) => Some(format!("it refuses writes ({code})")),
                 // It went away since it was probed.
                 None => Some(format!("a write fails ({})", describe(&error))),
@@ -242,11 +248,16 @@ impl Dependency for Redis {
         tokio::select! {
             signal = self.watch.get_or_init(|| self.watch()).next() => signal,
             () = self.switched.notified() => {
-                tracing::info!("the node of the last probe is no primary any more; connections are made anew");
+                tracing::info!("the connection of the last probe failed; those of the jobs are made anew");
                 Signal::Switched
             }
         }
     }
+}
+
+/// Returns the code with which a primary refused a write, if it did.
+fn refusal_of_writes(error: &RedisError) -> Option<&str> {
+    error.code().filter(|code| NO_WRITES.contains(code))
 }
 
 /// Whether it is a node of a cluster. A user that may not ask is taken to know.

@@ -21,8 +21,9 @@ const REFUSALS: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "BUSY", "NOPERM"];
 /// `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -READONLY You can't write …`.
 const IN_SCRIPT: &str = "@user_script: ";
 
-/// The same of a command that the user may not do, which has no code even there.
-const NOT_PERMITTED: &str = "The user executing the script can't run this command";
+/// The same of a command, a key or a channel that is not the user's, which has no code even there; in Redis 7 it is the
+/// whole text: `ERR The user executing the script can't access at least one of the keys …`.
+const NOT_PERMITTED: &str = "The user executing the script can't ";
 
 /// Whether a server that serves refused a call: see [`REFUSALS`]. That a user may not do something may be the
 /// call's own fault, too.
@@ -42,11 +43,6 @@ pub fn is_failure(error: &RedisError) -> bool {
     }
 }
 
-/// Whether a node refused a write because it is no primary.
-pub(crate) fn is_read_only(error: &RedisError) -> bool {
-    code_among(error, &["READONLY"]).is_some()
-}
-
 /// Returns which of these codes an error of the server has, or one of those of a pipeline or a transaction.
 fn code_among(error: &RedisError, codes: &[&'static str]) -> Option<&'static str> {
     let errors = error.clone().into_server_errors()?;
@@ -57,6 +53,9 @@ fn code_among(error: &RedisError, codes: &[&'static str]) -> Option<&'static str
 /// Returns the code of an error, wherever it stands.
 fn code_of(error: &ServerError) -> &str {
     let details = error.details().unwrap_or_default();
+    if error.code() == "ERR" && details.starts_with(NOT_PERMITTED) {
+        return "NOPERM";
+    }
     let place = match error.code() {
         "ERR" => details.split_once(IN_SCRIPT).map(|(_, place)| place),
         // It is its first word.
@@ -129,6 +128,18 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", false, true),
             ("NOPERM this user has no permissions to run the 'set' command", false, true),
             ("BUSY Redis is busy running a script.", false, true),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 9d0c, on @user_script:1.",
+                false,
+                true,
+            ),
+            (
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command \
+                 arguments script: 9d0c, on @user_script:1.",
+                false,
+                true,
+            ),
+            ("ERR why The user executing the script can't run this command", false, false),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", false, false),
             ("ERR unknown command", false, false),
         ] {

@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, Shared};
 use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 use reprieve_core::dependency::breaker::SPREAD;
 use reprieve_core::dependency::{BreakerState, DependencyHandle};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::command::Command;
 use crate::endpoint::{Connection, Endpoint};
@@ -20,6 +20,11 @@ use crate::failure::{is_failure, is_refusal};
 /// <https://learn.microsoft.com/azure/azure-cache-for-redis/cache-best-practices-connection#idle-timeout>
 /// <https://learn.microsoft.com/azure/nat-gateway/nat-gateway-resource#idle-timeout-timers>
 const IDLE_MAX: Duration = Duration::from_mins(3);
+
+/// The pause before a connection is made anew after the last one failed without an answer: the first, and the longest.
+/// Each is up to half of it shorter at random, so that a fleet does not come at once. Calls wait for it.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// A node, by its address.
 pub(crate) struct Node {
@@ -34,6 +39,9 @@ struct NodeState(Mutex<State>);
 struct State {
     link: Option<Link>,
     failed_at: Option<Instant>,
+    /// Whether a call on the link was answered, and how many links failed in a row without that.
+    has_answered: bool,
+    failures: u32,
     /// Its failure was logged.
     is_told: bool,
 }
@@ -75,8 +83,8 @@ impl Node {
         };
         match &answered {
             Err(error) if is_failure(error) => self.state.drop_link(&link),
-            Err(error) if is_refusal(error) => self.state.lock().failed_at = Some(Instant::now()),
-            _ => self.state.lock().is_told = false,
+            Err(error) if is_refusal(error) => self.state.answered(&link).failed_at = Some(Instant::now()),
+            _ => self.state.answered(&link).is_told = false,
         }
         answered
     }
@@ -91,15 +99,25 @@ impl Node {
         self.state.lock().failed_at.is_some_and(|at| at.elapsed() < time)
     }
 
+    /// Whether the last connection failed before a call on it was answered: others that are there may go on.
+    pub(crate) fn fails_to_connect(&self) -> bool {
+        self.state.lock().failures > 0
+    }
+
     /// Returns the present connection, or begins to make one.
     fn link(&self, handle: &DependencyHandle) -> Link {
         let mut state = self.state.lock();
-        match &mut state.link {
+        let pause = state.pause();
+        let State { link, has_answered, .. } = &mut *state;
+        match link {
             Some(link) if !link.is_stale(&self.endpoint, handle) => {
                 link.used = Instant::now();
                 link.clone()
             }
-            link => link.insert(Link::new(self.endpoint.clone(), handle)).clone(),
+            link => {
+                *has_answered = false;
+                link.insert(Link::new(self.endpoint.clone(), handle, pause)).clone()
+            }
         }
     }
 }
@@ -109,12 +127,34 @@ impl NodeState {
     fn drop_link(&self, failed: &Link) {
         let mut state = self.lock();
         state.failed_at = Some(Instant::now());
-        state.link.take_if(|link| link.connection.ptr_eq(&failed.connection));
+        let dropped = state.link.take_if(|link| link.connection.ptr_eq(&failed.connection));
+        if dropped.is_some() && !state.has_answered {
+            state.failures = state.failures.saturating_add(1);
+        }
+    }
+
+    /// Notes that a call on this connection was answered.
+    fn answered(&self, link: &Link) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if state.link.as_ref().is_some_and(|it| it.connection.ptr_eq(&link.connection)) {
+            (state.has_answered, state.failures) = (true, 0);
+        }
+        state
     }
 
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How long the next attempt to connect waits. One that was lost after it had served is made anew at once, because
+    /// jobs wait for it.
+    fn pause(&self) -> Duration {
+        let (Some(failed_at), 1..) = (self.failed_at, self.failures) else { return Duration::ZERO };
+        let pause = PAUSE_MIN.saturating_mul(1 << (self.failures - 1).min(8)).min(PAUSE_MAX);
+        pause.mul_f64(rand::random_range(0.5..1.0)).saturating_sub(failed_at.elapsed())
     }
 }
 
@@ -147,9 +187,14 @@ impl Drop for GivenUp<'_> {
 
 impl Link {
     /// A task connects, so that it does not stop with the call that began it.
-    fn new(endpoint: Endpoint, handle: &DependencyHandle) -> Self {
+    fn new(endpoint: Endpoint, handle: &DependencyHandle, pause: Duration) -> Self {
         let topology = handle.topology();
-        let connecting = tokio::spawn(async move { endpoint.connect().await });
+        let connecting = tokio::spawn(async move {
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+            endpoint.connect().await
+        });
         let connection = async {
             // Its task ends early with its runtime alone.
             let ended = |_| RedisError::from((ErrorKind::Io, "the runtime ended"));

@@ -266,6 +266,7 @@ fn nothing_is_done_to_a_server_elsewhere() {
         ),
         (&["http://:hunter2@localhost", "--scenario=primary"], "the URL can't be used"),
         (&["env:REPRIEVE_NO_URL", "--scenario=primary"], "REPRIEVE_NO_URL is not set"),
+        (&["env:redis://:hunter2@localhost", "--scenario=primary"], "name the environment variable"),
         (&["redis://cache.example", "--identity", "--scenario=primary"], "needs TLS"),
     ] {
         let ran = run(args);

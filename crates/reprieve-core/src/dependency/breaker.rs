@@ -210,6 +210,8 @@ pub struct Breaker {
     avoid_replicas_until: Option<Duration>,
     scheduled_unix_ms: Option<i64>,
     topology: u64,
+    /// How often it has opened.
+    openings: u64,
 }
 
 impl Default for Breaker {
@@ -233,6 +235,7 @@ impl Breaker {
             avoid_replicas_until: None,
             scheduled_unix_ms: None,
             topology: 0,
+            openings: 0,
         }
     }
 
@@ -283,6 +286,12 @@ impl Breaker {
     #[must_use]
     pub const fn topology(&self) -> u64 {
         self.topology
+    }
+
+    /// Returns how often it has opened: what was admitted before need not be any more.
+    #[must_use]
+    pub const fn openings(&self) -> u64 {
+        self.openings
     }
 
     /// Whether one more call may be made. Counts it where that is limited.
@@ -449,6 +458,7 @@ impl Breaker {
     fn open(&mut self, why: Why, now: Duration) -> Change {
         let reason = why.to_string();
         self.calls.clear();
+        self.openings += 1;
         self.enter(State::Open(Open { why, announced_until: None, is_proven: true, pause: PAUSE_MIN }), now);
         self.probe_at = now + PAUSE_MIN;
         Change::Opened(reason)

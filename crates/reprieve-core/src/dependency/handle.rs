@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
+use super::count::Count;
 use super::refusals::Refusals;
 use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
@@ -39,6 +40,11 @@ struct Refused {
     count: u64,
     /// Why the last one had none.
     why: Option<String>,
+    /// How many probes had begun by then.
+    probes: u64,
+    /// One of them failed, or was not made: the dependency was not there for it, and no answer to another call of the
+    /// step changes that.
+    has_failed: bool,
     /// A later call was answered: the job went on without what was refused.
     is_overcome: bool,
 }
@@ -50,6 +56,10 @@ struct Inner {
     began_unix_ms: i64,
     breaker: Mutex<Breaker>,
     refusals: Mutex<Refusals>,
+    /// The last look at what it refuses that a job's failure was the reason for: when it began, and what it found.
+    looked: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
+    /// The worker's jobs that use it and run.
+    users: Count,
     seen: watch::Sender<Seen>,
     /// The time of the next probe has changed.
     due: Notify,
@@ -63,7 +73,7 @@ struct Seen {
     state: BreakerState,
     topology: u64,
     topology_since: Instant,
-    /// The number of probes that began, and of those that ended.
+    /// The number of probes that began, and of the last one that ended.
     begun: u64,
     ended: u64,
 }
@@ -108,6 +118,8 @@ impl DependencyHandle {
             began_unix_ms: unix_millis(),
             breaker: Mutex::new(Breaker::new()),
             refusals: Mutex::default(),
+            looked: tokio::sync::Mutex::default(),
+            users: Count::default(),
             seen: watch::Sender::new(seen),
             due: Notify::new(),
             look_due: Notify::new(),
@@ -192,7 +204,7 @@ impl DependencyHandle {
         }
         let is_admitted = self.lock().lets_end(self.now());
         if !is_admitted {
-            self.refused("it was away");
+            self.note("it was away", true);
         }
         is_admitted
     }
@@ -201,6 +213,17 @@ impl DependencyHandle {
     pub(crate) fn admit_job(&self) -> bool {
         let takes_all = self.refusals().admit();
         takes_all && self.lock().admit()
+    }
+
+    /// Returns how often it has opened, for those who need it: who was admitted before may have to wait now.
+    pub(crate) fn openings(&self) -> u64 {
+        let refused = self.refusals().openings();
+        refused + self.lock().openings()
+    }
+
+    /// The worker's jobs that use it and run.
+    pub(crate) fn users(&self) -> &Count {
+        &self.inner.users
     }
 
     /// Whether and how far jobs that need it are begun: it may serve and refuse what they do.
@@ -215,15 +238,22 @@ impl DependencyHandle {
     /// is not away because of that, but if the step fails then whose job needs it, no attempt is spent: at most a
     /// hundred times, at the pauses of the kind's retries, until the job moves. A [`call`](Self::call) that begins
     /// later and is answered ends that: the job went on without. `call` and [`report`](Self::report) note the calls
-    /// that fail. `why` is a few words without a secret.
+    /// that fail, and that does not end before the step. `why` is a few words without a secret.
     pub fn refused(&self, why: &str) {
+        self.note(why, false);
+    }
+
+    fn note(&self, why: &str, has_failed: bool) {
+        let probes = self.inner.seen.get().begun;
         if let Some(mut refused) = self.refused_of_step() {
-            *refused = Refused { count: refused.count + 1, why: Some(why.to_owned()), is_overcome: false };
+            let (count, has_failed) = (refused.count + 1, refused.has_failed || has_failed);
+            *refused = Refused { count, why: Some(why.to_owned()), probes, has_failed, is_overcome: false };
         }
     }
 
     /// Notes an answer to a call that began when so many had been refused. One that was under way beside it may be
-    /// the reason for which the step fails.
+    /// the reason for which the step fails. One that failed is not overcome: of calls that a step makes side by side,
+    /// those after it tell nothing of it.
     fn overcome(&self, refused_before: Option<u64>) {
         if let Some(mut refused) = self.refused_of_step()
             && Some(refused.count) == refused_before
@@ -235,7 +265,7 @@ impl DependencyHandle {
     /// Forgets what was refused: another step begins.
     pub(crate) fn begin_step(&self) {
         if let Some(mut refused) = self.refused_of_step() {
-            refused.why = None;
+            *refused = Refused { count: refused.count, ..Refused::default() };
         }
     }
 
@@ -243,7 +273,7 @@ impl DependencyHandle {
     /// call, or the job does not need it.
     pub(crate) fn let_down(&self) -> Option<String> {
         let refused = self.refused_of_step()?;
-        if refused.is_overcome { None } else { refused.why.clone() }
+        if refused.is_overcome && !refused.has_failed { None } else { refused.why.clone() }
     }
 
     /// Whether a call of the present step was refused or failed, and the job needs it.
@@ -266,7 +296,7 @@ impl DependencyHandle {
     /// that needs it, as what it [refuses](Self::refused).
     pub fn report(&self, answer: &Answer) {
         if let Answer::Failed(_) = answer {
-            self.refused("a call failed");
+            self.note("a call failed", true);
         }
         self.change(|breaker, now| breaker.on_call(answer, now));
     }
@@ -299,13 +329,15 @@ impl DependencyHandle {
         self.inner.seen.subscribe().wait_for(|seen| seen.topology != known).await;
     }
 
-    /// Whether it serves, by a probe that begins after this call, and is not known to refuse anything. If it refused
-    /// a call of the run's present step, it is looked at now: one job that fails by its own fault stops no others.
+    /// Whether it serves, by a probe that begins after the last call of the run's present step that failed or was
+    /// refused, or else after this call, and is not known to refuse anything. All that wait share the probe. If it
+    /// refused a call of the step, it is looked at now: one job that fails by its own fault stops no others.
     pub(crate) async fn serves(&self) -> bool {
         let mut seen = self.inner.seen.subscribe();
-        let begun = seen.get().begun;
+        let by_call = self.refused_of_step().filter(|refused| refused.why.is_some()).map(|it| it.probes);
+        let begun = by_call.unwrap_or_else(|| seen.get().begun);
         let probed = async {
-            // The probe that is under way began before.
+            // A probe that was under way then had begun before.
             while seen.get().state == BreakerState::Closed && seen.get().ended <= begun {
                 self.change(|breaker, now| {
                     breaker.doubt(now);
@@ -325,14 +357,29 @@ impl DependencyHandle {
         if !self.has_refused() {
             return true;
         }
-        let refused = self.look().await;
+        let refused = self.look_after_now().await;
         self.turn(|refusals, now| refusals.on_failure(refused.as_deref(), now));
         refused.is_none()
     }
 
+    /// As [`look`](Self::look), for many who ask at once: one look that begins after they have asked is for all.
+    async fn look_after_now(&self) -> Option<String> {
+        let asked = Instant::now();
+        let mut looked = self.inner.looked.lock().await;
+        match &*looked {
+            Some((began, refused)) if *began > asked => refused.clone(),
+            _ => {
+                let began = Instant::now();
+                let refused = self.look().await;
+                *looked = Some((began, refused.clone()));
+                refused
+            }
+        }
+    }
+
     /// Returns what it refuses now, if anything. One that does not say so in time, or panics, may refuse all.
     async fn look(&self) -> Option<String> {
-        let look = panics::contain("the look at what it refuses", self.inner.dependency.refuses());
+        let look = panics::contain("the look at what it refuses", || self.inner.dependency.refuses());
         match timeout(PROBE_WITHIN, look).await {
             Ok(looked) => looked.unwrap_or_else(Some),
             Err(_) => Some(format!("it did not say within {PROBE_WITHIN:?} what it refuses")),
@@ -398,7 +445,7 @@ impl DependencyHandle {
 
     pub(super) fn on_probe(&self, answer: &Answer) {
         self.change(|breaker, now| breaker.on_probe(answer, now, chance::fraction()));
-        self.inner.seen.modify(|seen| seen.ended += 1);
+        self.inner.seen.modify(|seen| seen.ended = seen.begun);
     }
 
     /// Looks at what it refuses, and notes that.

@@ -29,6 +29,7 @@
 //! ```
 
 pub mod breaker;
+mod count;
 mod handle;
 mod keeper;
 mod refusals;
@@ -41,6 +42,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use breaker::{Answer, BreakerState, Signal};
+pub(crate) use count::{Count, Counted};
 pub use handle::{CallError, DependencyHandle};
 pub(crate) use keeper::keep;
 
@@ -97,8 +99,12 @@ impl DependencyReport {
 /// The state of a dependency that serves and refuses what jobs that need it do.
 const REFUSES: &str = "refuses";
 
-/// A service that jobs call, and that may be away for a while. A panic in one of its methods counts as a failure of that
-/// call: a probe fails, a look finds that it refuses all, and announcements are heard again ten seconds later.
+/// A service that jobs call, and that may be away for a while. A panic in one of its methods, or in a drop of its future,
+/// counts as a failure of that call: a probe fails, a look finds that it refuses all, and announcements are heard again ten
+/// seconds later.
+///
+/// The methods run on the worker's control thread, which renews the leases of all jobs. They must not block it: call a
+/// client that is not async in [`spawn_blocking`](tokio::task::spawn_blocking).
 #[async_trait]
 pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Tries whether the service does what the jobs want of it, as cheaply as possible: with a key of its own,

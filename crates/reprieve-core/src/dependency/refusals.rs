@@ -43,6 +43,11 @@ impl Refusals {
         self.breaker.away_for(now)
     }
 
+    /// How often something began to be refused.
+    pub(super) const fn openings(&self) -> u64 {
+        self.breaker.openings()
+    }
+
     /// Whether one more job that needs the dependency may begin.
     pub(super) fn admit(&mut self) -> bool {
         self.breaker.admit()

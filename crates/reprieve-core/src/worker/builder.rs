@@ -488,6 +488,7 @@ impl WorkerBuilder {
             pressure: Pressure::default(),
             losses: KnownLosses::default(),
             rules: watch::Sender::default(),
+            judged: watch::Sender::default(),
             store: Arc::new(self.store),
         };
         let who = WorkerReport {

@@ -12,7 +12,7 @@ use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, DEFER_MIN, Limits, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
-use crate::dependency::{BreakerState, DependencyHandle};
+use crate::dependency::{BreakerState, Count, Counted, DependencyHandle};
 use crate::ports::{LEASE_MAX, LimitedKind};
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
@@ -44,6 +44,9 @@ pub(crate) struct Kind {
     /// The dependencies that it needs, and those that it uses.
     needs: Vec<DependencyHandle>,
     uses: Vec<DependencyHandle>,
+    /// Its jobs that run, if it uses any, and how many of all kinds may that use the same while that is away.
+    users: Count,
+    without_in_all: usize,
     /// All of the worker's.
     dependencies: Arc<[DependencyHandle]>,
     /// How many jobs count under the limit of this worker.
@@ -71,6 +74,8 @@ impl Kind {
             depends: Depends::default(),
             needs: Vec::new(),
             uses: Vec::new(),
+            users: Count::default(),
+            without_in_all: usize::MAX,
             dependencies: Arc::new([]),
             taken: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
@@ -97,7 +102,8 @@ impl Kind {
         };
         (self.needs, self.uses) = (find(&self.depends.needs), find(&self.depends.uses));
         self.dependencies = among.into();
-        self.depends.without.get_or_insert(slots.div_ceil(2));
+        let half = slots.div_ceil(2);
+        self.without_in_all = half.max(*self.depends.without.get_or_insert(half));
         unknown
     }
 
@@ -113,12 +119,17 @@ impl Kind {
         self.dependencies.iter().map(seen).collect()
     }
 
-    /// Whether one more job may begin, as far as what it needs goes.
+    /// Whether one more job may begin, as far as what it needs goes. Returns what shows whether it still may later,
+    /// when it has a slot: `before`, if nothing of that was away meanwhile.
     ///
     /// # Errors
     /// What it must wait for.
-    pub(super) fn admit(&self) -> Result<(), &DependencyHandle> {
-        self.needs.iter().try_for_each(|needed| if needed.admit_job() { Ok(()) } else { Err(needed) })
+    pub(super) fn admit(&self, before: Option<u64>) -> Result<u64, &DependencyHandle> {
+        let openings = self.needs.iter().map(DependencyHandle::openings).sum();
+        if before != Some(openings) {
+            self.needs.iter().try_for_each(|needed| if needed.admit_job() { Ok(()) } else { Err(needed) })?;
+        }
+        Ok(openings)
     }
 
     /// Completes when something that its jobs need is away: at once if it is. Cancel-safe.
@@ -166,9 +177,24 @@ impl Kind {
 
     /// Takes a place; `None` if as many jobs run as may run in this worker.
     pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
+        if self.done_without().any(|used| used.users().get() >= self.without_in_all) {
+            return None;
+        }
         let most = self.most_here().unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
-        self.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place(Arc::clone(self)))
+        self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Place { kind: Arc::clone(self), users: Vec::new() })
+    }
+
+    /// Counts a job that begins among those that use what it uses; `None` if as many run as may do without that now.
+    fn count_users(&self) -> Option<Vec<Counted>> {
+        if self.uses.is_empty() {
+            return Some(Vec::new());
+        }
+        let own = self.users.take(self.done_without().next().and(self.depends.without).unwrap_or(usize::MAX));
+        let most = |used: &DependencyHandle| if used.is_open() { self.without_in_all } else { usize::MAX };
+        let shared = self.uses.iter().map(|used| used.users().take(most(used)));
+        std::iter::once(own).chain(shared).collect()
     }
 
     /// Counts a message that went back because of a limit.
@@ -251,11 +277,24 @@ impl Kind {
 
 /// A place under the limit of this worker, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Kind>);
+pub(super) struct Place {
+    kind: Arc<Kind>,
+    /// From its job's beginning on.
+    users: Vec<Counted>,
+}
+
+impl Place {
+    /// Whether its job may begin, now that it has a slot: what it uses may have gone since it took the place, and then
+    /// as many do without as may.
+    pub(super) fn begin(&mut self) -> bool {
+        let users = self.kind.count_users();
+        users.map(|users| self.users = users).is_some()
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Relaxed);
+        self.kind.taken.fetch_sub(1, Relaxed);
     }
 }
 

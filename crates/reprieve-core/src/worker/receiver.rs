@@ -18,6 +18,7 @@ use crate::chance;
 use crate::error::Result;
 use crate::ports::Delivery;
 use crate::retry::bounded;
+use crate::watch;
 
 /// The wait after the first empty receive.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -59,6 +60,9 @@ const NO_AHEAD: Duration = Duration::from_secs(2);
 /// How long what is read ahead waits at least while no slot becomes free for it.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
 
+/// The most messages that are held besides while it is judged why their jobs failed.
+const JUDGED_MAX: usize = 256;
+
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Decides when to receive and how much, and receives.
@@ -80,6 +84,8 @@ pub(super) struct Receiver {
     returned: Share,
     /// Until when the messages over a limit count that were returned, one after the other.
     returned_until: Instant,
+    /// How many of the deliveries only wait for a look at what their jobs need.
+    judged: watch::Receiver<usize>,
     /// When the loop last asked for room. It runs every second, so a long gap is a freeze.
     asked_at: Instant,
     /// After a freeze the worker receives nothing until every lease is verified: a message that it
@@ -105,6 +111,7 @@ pub(super) enum ReceiverEvent {
 impl Receiver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
+            judged: shared.judged.subscribe(),
             shared,
             pace: Pace::new(),
             slow: 0,
@@ -224,7 +231,8 @@ impl Receiver {
         if self.is_receiving() || self.thawed || rests {
             return None;
         }
-        let room = self.capacity().room(held);
+        let capacity = self.capacity();
+        let room = capacity.room(self.busy(&capacity, held));
         // A worker without a job takes one at a time: waiting might free nothing.
         let room = if !self.shared.is_under_pressure() {
             room
@@ -234,6 +242,12 @@ impl Receiver {
             room.min(1)
         };
         Some(room).filter(|room| *room > 0)
+    }
+
+    /// Returns how many of the `held` deliveries have a slot, or may come to have one. A job that fails by its own fault
+    /// while what it needs serves waits for up to a second for a look at that; no other kind waits with it.
+    fn busy(&self, capacity: &Capacity, held: usize) -> usize {
+        held.saturating_sub(self.judged.get().min(capacity.spare()))
     }
 
     fn capacity(&self) -> Capacity {
@@ -271,6 +285,8 @@ impl Receiver {
                 ReceiverEvent::Arrived
             }
             () = sleep_until(due.unwrap_or(far)), if due.is_some() => ReceiverEvent::Due,
+            // There may be room.
+            () = self.judged.changed(), if may_receive && due.is_none() => ReceiverEvent::Due,
             else => std::future::pending().await,
         }
     }
@@ -298,7 +314,8 @@ impl Receiver {
         let now = Instant::now();
         if now >= self.due() {
             let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
-            let (count, ahead) = self.capacity().asked(room, held);
+            let capacity = self.capacity();
+            let (count, ahead) = capacity.asked(room, self.busy(&capacity, held));
             let (ends, patience) = (now + lease, patience(&self.shared.runs));
             let batch = Batch { since: now, lease, ahead, patience };
             self.leases_end = if unseen { self.leases_end.min(ends) } else { ends };
@@ -394,6 +411,11 @@ impl Capacity {
     /// Returns how many messages a drain can release.
     fn releasable(&self) -> usize {
         releasable(self.budget, self.release.unwrap_or(ASSUMED_RELEASE))
+    }
+
+    /// Returns how many messages may be held besides that need no slot any more.
+    fn spare(&self) -> usize {
+        self.releasable().saturating_sub(self.most()).min(JUDGED_MAX)
     }
 
     /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero

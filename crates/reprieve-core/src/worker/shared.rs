@@ -100,6 +100,8 @@ pub(super) struct Shared {
     pub(super) books: Arc<Books>,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
+    /// How many guardians have a job that failed, and wait for a look at what it needs.
+    pub(super) judged: watch::Sender<usize>,
 }
 
 impl Shared {

@@ -306,6 +306,8 @@ enum Met {
     Overcome,
     /// Another call is answered that was under way.
     Beside,
+    /// A call fails, and a later one of those that the step makes side by side is answered.
+    FailedBeside,
 }
 
 impl Met {
@@ -320,6 +322,11 @@ impl Met {
         match self {
             Self::Refused => cache.refused("OOM"),
             Self::Reported => cache.report(&Answer::Failed("broken pipe".to_owned())),
+            Self::FailedBeside => {
+                let failed = cache.call(async { Err::<(), _>("broken pipe") }, |_| true);
+                failed.await.unwrap_err();
+                answered.await.unwrap();
+            }
             Self::Overcome => {
                 cache.refused("NOPERM");
                 answered.await.unwrap();
@@ -387,7 +394,7 @@ async fn run_refused(
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_fails_because_its_own_call_was_refused_costs_no_attempt() {
-    for met in [Met::Refused, Met::Reported, Met::Beside] {
+    for met in [Met::Refused, Met::Reported, Met::Beside, Met::FailedBeside] {
         let (_, why, _) = run_refused(met, 6, 1, Depends::needs(["cache"])).await;
         assert!(why.contains("a defect of its own"), "{met:?}: {why}");
     }

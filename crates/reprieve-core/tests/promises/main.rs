@@ -13,6 +13,7 @@ mod claims;
 mod cost;
 mod deaths;
 mod dependencies;
+mod dependency_limits;
 mod drains;
 mod escalation;
 mod events;

@@ -76,12 +76,21 @@ fn text(table: &toml::Table, key: &str) -> Result<Option<String>, String> {
 /// Returns the text, or the value of the environment variable that it names.
 fn resolve(text: &str) -> Result<String, String> {
     let Some(variable) = text.strip_prefix(ENV) else { return Ok(text.to_owned()) };
-    if variable.is_empty() {
-        return Err("name the environment variable, as in env:CACHE_URL".to_owned());
+    // Else it may be a URL, which has a key.
+    if !is_name(variable) {
+        return Err("name the environment variable behind env:, as in env:CACHE_URL; it has letters, digits and _ only"
+            .to_owned());
     }
     #[expect(clippy::disallowed_methods, reason = "the settings name the variable")]
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
     value.ok_or_else(|| format!("the environment variable {variable} is not set"))
+}
+
+/// Whether it can be the name of an environment variable that a shell sets.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 #[cfg(feature = "redis")]
@@ -121,6 +130,9 @@ mod tests {
             ("[dependencies.cache]\nredis = 3", "must be text"),
             ("[dependencies.cache]\nredis = 'hunter2'\nidentity = 'hunter2'", "must be true or false"),
             ("[dependencies.cache]\nredis = 'env:REPRIEVE_TEST_NOT_SET'", "REPRIEVE_TEST_NOT_SET is not set"),
+            ("[dependencies.cache]\nredis = 'env:redis://:hunter2@host'", "name the environment variable"),
+            ("[dependencies.cache]\nredis = 'env:'", "as in env:CACHE_URL"),
+            ("[dependencies.cache]\nredis = 'env:7hunter2'", "as in env:CACHE_URL"),
         ] {
             let (_, faults) = dependencies(text);
             assert_eq!(faults.len(), 1, "{text}: {faults:?}");

@@ -58,6 +58,14 @@ impl At {
 
 fn open(url: &str) -> Result<Redis> {
     let Some(variable) = url.strip_prefix("env:") else { return Redis::open(url).map_err(invalid) };
+    // Else it may be a URL, which has a key.
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    if !variable.starts_with(|first: char| is_of_name(first) && !first.is_ascii_digit())
+        || !variable.chars().all(is_of_name)
+    {
+        let why = "name the environment variable behind env:, as in env:CACHE_URL; it has letters, digits and _ only";
+        return Err(invalid(why.to_owned()));
+    }
     #[expect(clippy::disallowed_methods, reason = "the command line names the variable")]
     let value = std::env::var(variable).unwrap_or_default();
     if value.is_empty() {

@@ -73,11 +73,12 @@ impl Guardian {
             }
             (ended, _) => ended,
         };
-        if let Some(needed) = Box::pin(self.is_excused_by(&assignment, &ended)).await {
+        if let Some(needed) = self.was_asked_to_wait(&assignment, &ended) {
             return self.defer_until_served(assignment, &needed).await;
         }
-        if let Some((needed, why)) = Self::was_let_down(&assignment, &ended)
+        if has_failed(&ended)
             && assignment.run.record.lock().await.account().excused < EXCUSED_MAX
+            && let Some((needed, why)) = Box::pin(self.find_excuse(&assignment)).await
         {
             return self.excuse(assignment, &needed, &why).await;
         }
@@ -421,37 +422,39 @@ impl Guardian {
         self.time_out(assignment, what).await
     }
 
-    /// Returns the dependency because of which the run ended so, if it is one: the job was asked to wait for it,
-    /// or has failed, and it does not serve now. A drain waits for no look at it.
-    async fn is_excused_by(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
-        let (mut drain, kind) = (self.drain.clone(), &assignment.kind);
-        match ended {
-            RunOutcome::Yielded | RunOutcome::CutShort(_) if drain.get().is_none() => {
-                return assignment.run.waits_for.get().cloned();
-            }
-            ended if !has_failed(ended) => return None,
-            _ => {}
-        }
-        let found = tokio::select! {
-            biased;
-            _ = drain.wait_for(|deadline| deadline.is_some()) => kind.known_to_be_away(),
-            found = unserved(&assignment.run.dependencies) => found,
+    /// Returns the dependency because of which the job was asked to yield, if it did so for that.
+    fn was_asked_to_wait(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
+        let has_yielded = matches!(ended, RunOutcome::Yielded | RunOutcome::CutShort(_));
+        let waits_for = assignment.run.waits_for.get().filter(|_| has_yielded && self.drain.get().is_none());
+        waits_for.cloned()
+    }
+
+    /// Returns what the job needs and because of which its step may have failed, and how: it does not serve now, or it
+    /// serves as far as a look shows, and let the step down. A drain waits for no look.
+    async fn find_excuse(&self, assignment: &Assignment) -> Option<(DependencyHandle, String)> {
+        let (mut drain, dependencies) = (self.drain.clone(), &assignment.run.dependencies);
+        let away = if dependencies.iter().any(DependencyHandle::is_needed) {
+            let judged = Judged::new(&self.shared);
+            let found = tokio::select! {
+                biased;
+                _ = drain.wait_for(|deadline| deadline.is_some()) => assignment.kind.known_to_be_away(),
+                found = unserved(dependencies) => found,
+            };
+            drop(judged);
+            found
+        } else {
+            None
         };
-        found.cloned()
-    }
-
-    /// Returns what the job needs and why it refused a call of the step that has failed, if it did: it serves all
-    /// the same, as far as a look shows.
-    fn was_let_down(assignment: &Assignment, ended: &RunOutcome) -> Option<(DependencyHandle, String)> {
-        if !has_failed(ended) {
-            return None;
+        if let Some(away) = away {
+            return Some((away.clone(), "was away".to_owned()));
         }
-        let mut handles = assignment.run.dependencies.iter();
-        handles.find_map(|needed| Some((needed.clone(), needed.let_down()?)))
+        let let_down = |needed: &DependencyHandle| Some((needed.clone(), needed.let_down()?));
+        let (needed, why) = dependencies.iter().find_map(let_down)?;
+        Some((needed, format!("refused a call: {why}")))
     }
 
-    /// Returns the message of a job that failed because something that it needs refused a call. Its pauses grow as
-    /// those of a retry, because the next call may be refused, too.
+    /// Returns the message of a job that failed because of something that it needs. Its pauses grow as those of a
+    /// retry, because the next run may fail, too: it may be the job that keeps the dependency from serving.
     async fn excuse(
         self: Box<Self>,
         assignment: Box<Assignment>,
@@ -461,10 +464,12 @@ impl Guardian {
         let excused = assignment.run.record.lock().await.account().excused;
         let delay = assignment.kind.limits.delay_after(excused).max(needed.wait()).min(LEASE_MAX);
         let (job, dependency) = (assignment.job(), needed.name());
-        tracing::info!(%job, kind = assignment.kind.name, dependency, why, excused, ?delay, "what the job needs refused a call; deferring the job");
-        self.note_delay(&assignment, delay).await;
+        tracing::info!(%job, kind = assignment.kind.name, dependency, why, excused, ?delay, "a job failed because of what it needs; deferring it");
+        if self.drain.get().is_none() {
+            self.note_delay(&assignment, delay).await;
+        }
         assignment.run.is_excused.store(true, Relaxed);
-        let why = format!("{dependency}, which the job needs, refused a call: {why}");
+        let why = format!("{dependency}, which the job needs, {why}");
         self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await
     }
 
@@ -475,7 +480,7 @@ impl Guardian {
         needed: &DependencyHandle,
     ) -> DeliveryReport {
         let (kind, has_run) = (Arc::clone(&assignment.kind), assignment.steps() > 0);
-        // Few have run; of the others there may be any number.
+        // Few were asked to wait; of the others there may be any number.
         let delay = match needed.wait() {
             wait if has_run => wait,
             wait => self.delay_among(&kind, needed.longest_wait()).max(wait),
@@ -863,6 +868,23 @@ impl Guardian {
         let Self { shared, lease, drain, .. } = *self;
         // Boxed, so that a guardian does not reserve memory for its end from the start.
         Box::pin(settle(&shared, lease, drain, how, otherwise)).await
+    }
+}
+
+/// Counts a guardian whose job has failed and that waits for a look at what the job needs, until dropped. It has no slot
+/// any more.
+struct Judged<'a>(&'a Shared);
+
+impl<'a> Judged<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.judged.modify(|judged| *judged += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Judged<'_> {
+    fn drop(&mut self) {
+        self.0.judged.modify(|judged| *judged -= 1);
     }
 }
 

@@ -262,10 +262,14 @@ impl Guardian {
     async fn tend(mut self: Box<Self>, mut assignment: Box<Assignment>) -> DeliveryReport {
         // A cancelled job is not run: its message is deleted, whatever the limits.
         let is_cancelled = self.shared.cancels.contains(&assignment.run.job);
-        if !is_cancelled && let Err(needed) = assignment.kind.admit().map_err(Clone::clone) {
-            return Box::pin(self.defer_until_served(assignment, &needed)).await;
+        let mut admitted = None;
+        if !is_cancelled {
+            match assignment.kind.admit(None).map_err(Clone::clone) {
+                Ok(at) => admitted = Some(at),
+                Err(needed) => return Box::pin(self.defer_until_served(assignment, &needed)).await,
+            }
         }
-        let place = assignment.kind.take_place();
+        let mut place = assignment.kind.take_place();
         if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
@@ -305,6 +309,17 @@ impl Guardian {
             drop((slot, in_fleet));
             return Box::pin(self.defer_for_room(assignment, &why)).await;
         }
+        // What it depends on may have gone while it waited for its slots.
+        if admitted.is_some()
+            && let Err(needed) = assignment.kind.admit(admitted).map_err(Clone::clone)
+        {
+            drop((slot, place, in_fleet));
+            return Box::pin(self.defer_until_served(assignment, &needed)).await;
+        }
+        if place.as_mut().is_some_and(|place| !place.begin()) {
+            drop((slot, place, in_fleet));
+            return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
+        }
         let in_fleet_watch = in_fleet.as_ref().map(FleetSlot::watch);
         let guarded = Guarded::new(&self.shared);
         // However this ends, even by a drop, the job must not write any more.
@@ -320,35 +335,39 @@ impl Guardian {
         kind.ends.note();
         let ran = began.elapsed();
         let report = match waited {
-            Waited::Done(ended) => {
-                let ended = flatten(ended);
-                let unnamed = if matches!(
-                    ended,
-                    RunOutcome::Done
-                        | RunOutcome::Failed(_)
-                        | RunOutcome::TimedOut(_)
-                        | RunOutcome::Refused(_)
-                ) {
-                    run.record.lock().await.unnamed()
-                } else {
-                    Vec::new()
-                };
-                // The remainder of a job that began elsewhere does not show how long jobs take.
-                if matches!(ended, RunOutcome::Done) && !run.has_resumed.load(Relaxed) {
-                    self.shared.runs.note(ran);
-                    assignment.kind.runs.note(ran);
-                }
-                let report = match ended {
-                    RunOutcome::Done => self.complete(&assignment, run.cancelled.is_cancelled()).await,
-                    ended => Box::pin(self.finish(assignment, ended)).await,
-                };
-                report.and_remove(&run, unnamed)
-            }
+            Waited::Done(ended) => self.ended(assignment, flatten(ended), ran).await,
             Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
             Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
         };
         log_end(&kind, &run, ran, report.outcome);
         report
+    }
+
+    /// Settles the message of a job that has ended by itself, after it ran for this long.
+    async fn ended(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        ended: RunOutcome,
+        ran: Duration,
+    ) -> DeliveryReport {
+        let run = Arc::clone(&assignment.run);
+        let has_failed =
+            matches!(ended, RunOutcome::Failed(_) | RunOutcome::TimedOut(_) | RunOutcome::Refused(_));
+        let unnamed = if has_failed || matches!(ended, RunOutcome::Done) {
+            run.record.lock().await.unnamed()
+        } else {
+            Vec::new()
+        };
+        // The remainder of a job that began elsewhere does not show how long jobs take.
+        if matches!(ended, RunOutcome::Done) && !run.has_resumed.load(Relaxed) {
+            self.shared.runs.note(ran);
+            assignment.kind.runs.note(ran);
+        }
+        let report = match ended {
+            RunOutcome::Done => self.complete(&assignment, run.cancelled.is_cancelled()).await,
+            ended => Box::pin(self.finish(assignment, ended)).await,
+        };
+        report.and_remove(&run, unnamed)
     }
 
     /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker; at once

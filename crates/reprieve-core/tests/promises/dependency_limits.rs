@@ -1,0 +1,251 @@
+//! What a dependency that is away, or a job that fails because of it, may take from others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use async_trait::async_trait;
+use reprieve_core::dependency::{CallError, Dependency};
+use reprieve_core::memory;
+use reprieve_core::ports::Store;
+use reprieve_core::worker::{Depends, Limits, Settings, Worker};
+use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within};
+
+#[derive(Debug, Default)]
+struct Cache {
+    is_away: AtomicBool,
+}
+
+impl Cache {
+    fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Relaxed);
+    }
+}
+
+#[async_trait]
+impl Dependency for Cache {
+    async fn probe(&self) -> Result<(), String> {
+        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
+    }
+}
+
+async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
+    Producer::new(store.clone()).enqueue(vec![NewJob::of::<J>(&()).unwrap(); count]).await.unwrap();
+}
+
+/// Declares a kind of job without arguments, of one step.
+macro_rules! job {
+    ($job:ident, $kind:literal, |$me:ident, $cx:ident| $step:expr) => {
+        #[async_trait]
+        impl Job for $job {
+            const KIND: &'static str = $kind;
+            type Args = ();
+            type Checkpoint = ();
+            type Output = ();
+
+            fn begin(&self, (): &()) {}
+
+            async fn step(&self, $cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+                let $me = self;
+                $step
+            }
+        }
+    };
+}
+
+/// Depends on nothing.
+struct Quick(Arc<AtomicUsize>);
+job!(Quick, "quick", |me, _cx| {
+    sleep(ms(20)).await;
+    me.0.fetch_add(1, Relaxed);
+    Ok(Step::Done(()))
+});
+
+/// Reads a slow store while the cache is away. The others of both kinds that run, and the most that did.
+#[derive(Clone, Default)]
+struct Slow {
+    cache: Arc<Cache>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    async fn run(&self, cx: &JobContext) {
+        let call = cx.dependency("cache").call(self.cache.probe(), |_| true);
+        let is_open = call.await == Err(CallError::Open);
+        let running = self.running.fetch_add(1, Relaxed) + 1;
+        if is_open {
+            self.most.fetch_max(running, Relaxed);
+        }
+        sleep(if is_open { secs(2) } else { ms(50) }).await;
+        self.running.fetch_sub(1, Relaxed);
+    }
+}
+
+struct One(Slow);
+job!(One, "one", |me, cx| {
+    me.0.run(cx).await;
+    Ok(Step::Done(()))
+});
+struct Other(Slow);
+job!(Other, "other", |me, cx| {
+    me.0.run(cx).await;
+    Ok(Step::Done(()))
+});
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_do_without_the_same_share_half_of_the_slots() {
+    let (store, quick, slow) = (memory::store(), Arc::default(), Slow::default());
+    let cache = Arc::clone(&slow.cache);
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("cache", cache.clone()).job(Quick(Arc::clone(&quick)));
+    let worker = worker.job(One(slow.clone())).depends::<One>(Depends::uses(["cache"]));
+    let worker = worker.job(Other(slow.clone())).depends::<Other>(Depends::uses(["cache"]));
+    let _worker = start_built(worker);
+    sleep(secs(2)).await;
+    // Some are read ahead when it goes.
+    enqueue::<One>(&store, 600).await;
+    enqueue::<Other>(&store, 600).await;
+    sleep(secs(1)).await;
+    cache.set_away(true);
+    sleep(secs(4)).await;
+    slow.most.store(0, Relaxed);
+    let mut sent = 0;
+    for round in 0..300 {
+        enqueue::<Quick>(&store, 10).await;
+        sent += 10;
+        sleep(ms(200)).await;
+        let behind = sent - quick.load(Relaxed);
+        // At first the backlog lies before them, and goes back.
+        assert!(round < 100 || behind < 100, "{behind} of another kind wait, of which 50 come in a second");
+    }
+    assert_eq!(slow.most.load(Relaxed), 4);
+    cache.set_away(false);
+    emptied(&store, secs(600)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+/// Fails because of the cache, which is away for four seconds because of the job.
+struct Poison {
+    cache: Arc<Cache>,
+    runs: Arc<AtomicUsize>,
+}
+job!(Poison, "poison", |me, _cx| {
+    me.runs.fetch_add(1, Relaxed);
+    me.cache.set_away(true);
+    let cache = Arc::clone(&me.cache);
+    tokio::spawn(async move {
+        sleep(secs(4)).await;
+        cache.set_away(false);
+    });
+    sleep(ms(500)).await;
+    Err(JobError::retry("no answer in time"))
+});
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_keeps_what_it_needs_from_serving_is_charged_after_a_night() {
+    let (store, cache, runs) = (memory::store(), Arc::new(Cache::default()), Arc::default());
+    let limits = Limits { attempts: 3, ..Limits::default() };
+    let poison = Poison { cache: Arc::clone(&cache), runs: Arc::clone(&runs) };
+    let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache);
+    let worker = worker.job(poison).limits::<Poison>(limits).depends::<Poison>(Depends::needs(["cache"]));
+    let _worker = start_built(worker);
+    enqueue::<Poison>(&store, 1).await;
+    let began = Instant::now();
+    within(secs(24 * 3600), "it is dead-lettered", async || !poisoned(&store).await.is_empty()).await;
+    // A message does not remember every run among its many deferrals.
+    assert!((100 + 3..=120).contains(&runs.load(Relaxed)), "{}", runs.load(Relaxed));
+    assert!(began.elapsed() > secs(8 * 3600), "{:?}", began.elapsed());
+    assert!(poisoned(&store).await[0].contains("no answer in time"));
+}
+
+/// Works for a minute, and fails if the cache is away then.
+struct Long(Arc<Cache>, Arc<AtomicUsize>);
+job!(Long, "long", |me, _cx| {
+    me.1.fetch_add(1, Relaxed);
+    sleep(secs(60)).await;
+    if me.0.is_away.load(Relaxed) { Err(JobError::retry("connection refused")) } else { Ok(Step::Done(())) }
+});
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_not_charged_for_outages_of_a_night() {
+    for (outages, away, serves) in [(1, secs(12 * 3600), secs(30)), (90, secs(600), secs(15))] {
+        let (store, cache, runs) = (memory::store(), Arc::new(Cache::default()), Arc::default());
+        let limits = Limits { attempts: 1, ..Limits::default() };
+        let job = Long(Arc::clone(&cache), Arc::clone(&runs));
+        let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+        let worker = worker.job(job).limits::<Long>(limits).depends::<Long>(Depends::needs(["cache"]));
+        let _worker = start_built(worker);
+        enqueue::<Long>(&store, 8).await;
+        for _ in 0..outages {
+            sleep(serves).await;
+            cache.set_away(true);
+            sleep(away).await;
+            cache.set_away(false);
+        }
+        emptied(&store, secs(1_200)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+        assert!(runs.load(Relaxed) > 8, "no run failed");
+    }
+}
+
+/// Fails by its own fault.
+struct Failing;
+job!(Failing, "failing", |_me, _cx| Err(JobError::retry("a defect of its own")));
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_fail_by_their_own_fault_while_what_they_need_serves_slow_no_other_kind() {
+    let (store, cache, quick) = (memory::store(), Arc::new(Cache::default()), Arc::<AtomicUsize>::default());
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("cache", cache).job(Quick(Arc::clone(&quick)));
+    let worker = worker.job(Failing).depends::<Failing>(Depends::needs(["cache"]));
+    let mut jobs = Vec::new();
+    for _ in 0..200 {
+        jobs.push(NewJob::of::<Failing>(&()).unwrap());
+        jobs.extend(vec![NewJob::of::<Quick>(&()).unwrap(); 4]);
+    }
+    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+    let _worker = start_built(worker);
+    let began = Instant::now();
+    within(secs(120), "all of the other kind are done", async || quick.load(Relaxed) == 800).await;
+    // Two seconds, if they were alone.
+    assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
+}
+
+/// Notes whether it begins after the cache is known to be away.
+struct Looking {
+    begun: Arc<AtomicUsize>,
+    in_vain: Arc<AtomicUsize>,
+}
+job!(Looking, "looking", |me, cx| {
+    me.begun.fetch_add(1, Relaxed);
+    let cache = cx.dependency("cache");
+    if cache.is_open() && cache.state_age() > ms(0) {
+        me.in_vain.fetch_add(1, Relaxed);
+    }
+    sleep(ms(200)).await;
+    Ok(Step::Done(()))
+});
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_a_slot_when_what_it_needs_goes_is_not_begun() {
+    let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+    let looking = Looking { begun: Arc::default(), in_vain: Arc::default() };
+    let (begun, in_vain) = (Arc::clone(&looking.begun), Arc::clone(&looking.in_vain));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("cache", cache.clone());
+    let _worker = start_built(worker.job(looking).depends::<Looking>(Depends::needs(["cache"])));
+    enqueue::<Looking>(&store, 4_000).await;
+    for _ in 0..3 {
+        sleep(secs(12)).await;
+        let before = begun.load(Relaxed);
+        assert!(before > 100, "{before} have begun");
+        cache.set_away(true);
+        sleep(secs(20)).await;
+        cache.set_away(false);
+    }
+    assert_eq!(in_vain.load(Relaxed), 0);
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
