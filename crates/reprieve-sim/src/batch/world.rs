@@ -1,0 +1,431 @@
+//! Plays a batch: asks for machines, boots them, takes them away, and replaces them, until the jobs are done.
+//!
+//! It follows the strategy as docs/planning.md describes it, and shares no code with the model but what chance decides
+//! and what machines cost. What the model says of jobs is left to the workers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reprieve_core::envelope::{Data, Envelope};
+use reprieve_core::ports::{NewMessage, Queue};
+use reprieve_core::{Error, ErrorKind, JobId, Result};
+use reprieve_plan::Cost;
+use reprieve_plan::fleet::{Draws, Evictions, Losing, Model, Strategy, Upkeep};
+use serde_json::value::to_raw_value;
+use tokio::time::{Instant, sleep_until};
+
+use super::jobs::{KIND, Work, whole_ms};
+use super::place::{Place, Role, Vm};
+use super::process::{Process, SetUp, Shared};
+use super::{Played, places};
+
+/// How often to look at the queues.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is due. What concerns a machine names its start, and is void after another.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Ask { place: usize },
+    Booted { place: usize, start: u32 },
+    LifeEnds { place: usize, start: u32 },
+    Gone { place: usize, start: u32 },
+    Loss { losing: Losing },
+    Price,
+    Capacity { most: u32 },
+    ScaleIn,
+    Look,
+}
+
+/// A world at one moment. Times are milliseconds since it began.
+pub(super) struct World<'a> {
+    model: &'a Model,
+    strategy: &'a Strategy,
+    draws: Draws,
+    set_up: SetUp,
+    pub(super) shared: Shared,
+    began: Instant,
+    pub(super) places: Vec<Place>,
+    due: BTreeMap<(u64, u64), Due>,
+    scheduled: u64,
+    /// The most Spot machines that can be had, and how that goes on.
+    capacity: u32,
+    capacities: Box<dyn Iterator<Item = (u64, u32)> + 'a>,
+    losses: u32,
+    choices: u32,
+    /// When the fleet's queue became empty.
+    empty_ms: Option<u64>,
+    processes: u32,
+    played: Played,
+    cost: Cost,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(model: &'a Model, strategy: &'a Strategy, seed: u64) -> Self {
+        let began = Instant::now();
+        Self {
+            model,
+            strategy,
+            draws: Draws::new(seed),
+            set_up: SetUp::new(model, strategy, seed),
+            shared: Shared::begin(began),
+            began,
+            places: Vec::new(),
+            due: BTreeMap::new(),
+            scheduled: 0,
+            capacity: u32::MAX,
+            capacities: Box::new(std::iter::empty()),
+            losses: 0,
+            choices: 0,
+            empty_ms: None,
+            processes: 0,
+            played: Played::default(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Plays it until no message is left, or until the model's limit.
+    pub(super) async fn play(mut self) -> Result<Played> {
+        self.send().await?;
+        self.begin();
+        while let Some(((at_ms, _), due)) = self.due.pop_first() {
+            if at_ms > self.model.limit_ms {
+                break;
+            }
+            sleep_until(self.began + Duration::from_millis(at_ms)).await;
+            if self.happen(due).await? {
+                self.played.finished_ms = Some(self.now_ms());
+                break;
+            }
+        }
+        self.end().await
+    }
+
+    fn now_ms(&self) -> u64 {
+        whole_ms(self.began.elapsed())
+    }
+
+    fn at(&mut self, at_ms: u64, due: Due) {
+        self.scheduled += 1;
+        self.due.insert((at_ms, self.scheduled), due);
+    }
+
+    fn after(&mut self, delay_ms: u64, due: Due) {
+        self.at(self.now_ms().saturating_add(delay_ms), due);
+    }
+
+    async fn send(&self) -> Result<()> {
+        let no_json = |error| Error::new(ErrorKind::Internal, "send a job", "no JSON").with_source(error);
+        let is_cut = self.model.work.checkpoint_ms.is_some();
+        let mut messages = Vec::new();
+        for (number, ms) in self.model.work.jobs_ms.iter().enumerate() {
+            let args = to_raw_value(&Work { ms: *ms, is_cut }).map_err(no_json)?;
+            let job = JobId::parse(format!("{KIND}-{number}"))?;
+            let body = Envelope::new(job, KIND, Data::Inline(args)).to_body();
+            messages.push(NewMessage { body, delay: Duration::ZERO });
+        }
+        self.shared.queue.send(messages).await.map(drop)
+    }
+
+    fn begin(&mut self) {
+        let jobs = self.model.work.jobs_ms.len() as u64;
+        let (wanted, delay_ms) = match self.strategy.upkeep {
+            Upkeep::Autoscale { delay_ms, .. } => (self.wanted(jobs), delay_ms),
+            _ => (self.strategy.instances, 0),
+        };
+        let (regular, spot) = self.strategy.mix.split(wanted);
+        self.places = places(regular, spot, self.strategy.swap.map_or(0, |swap| swap.instances));
+        for place in 0..wanted {
+            // The base is there whatever the messages are.
+            let at_ms = if place < self.strategy.mix.base { 0 } else { delay_ms };
+            self.at(at_ms, Due::Ask { place: usize::try_from(place).unwrap_or_default() });
+        }
+        match &self.model.market.evictions {
+            Evictions::Each(_) => {}
+            Evictions::Together(_) => self.schedule_loss(),
+            Evictions::Capacity(series) => {
+                let most = u64::from(series.most().max(1));
+                let scaled = move |count: u32| {
+                    u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
+                };
+                let counts = series.counts_from(self.draws.begins_ms(series));
+                self.capacities = Box::new(counts.map(move |(at_ms, count)| (at_ms, scaled(count))));
+                self.capacity = self.capacities.next().map_or(0, |(_, most)| most);
+                self.schedule_capacity();
+            }
+        }
+        for at_ms in self.model.market.spot.changes() {
+            self.at(at_ms, Due::Price);
+        }
+        self.after(whole_ms(LOOK), Due::Look);
+    }
+
+    fn schedule_loss(&mut self) {
+        if let Evictions::Together(bursts) = &self.model.market.evictions {
+            let (after_ms, losing) = self.draws.loss(bursts, self.losses);
+            self.losses += 1;
+            self.after(after_ms, Due::Loss { losing });
+        }
+    }
+
+    fn schedule_capacity(&mut self) {
+        if let Some((at_ms, most)) = self.capacities.next() {
+            self.at(at_ms, Due::Capacity { most });
+        }
+    }
+
+    /// The machines that autoscale wants for so many messages.
+    fn wanted(&self, messages: u64) -> u32 {
+        let needed = messages.div_ceil(u64::from(self.model.machines.slots));
+        let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+        needed.max(self.strategy.mix.base).min(self.strategy.instances)
+    }
+
+    /// Does what is due. Returns whether no message is left.
+    async fn happen(&mut self, due: Due) -> Result<bool> {
+        match due {
+            Due::Ask { place } => self.ask(place).await?,
+            Due::Booted { place, start } if self.is_present(place, start) => self.booted(place)?,
+            Due::LifeEnds { place, start } if self.is_present(place, start) => self.evict(place, false),
+            Due::Gone { place, start } if self.is_present(place, start) => self.leave(place),
+            Due::Booted { .. } | Due::LifeEnds { .. } | Due::Gone { .. } => {}
+            Due::Loss { losing } => {
+                let exposed = self.exposed();
+                self.evict_some(&exposed, losing.of(exposed.len()));
+                self.schedule_loss();
+            }
+            Due::Price => self.compare_prices(),
+            Due::Capacity { most } => {
+                self.capacity = most;
+                let exposed = self.exposed();
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                self.evict_some(&exposed, exposed.len().saturating_sub(most));
+                self.schedule_capacity();
+            }
+            Due::ScaleIn => self.scale_in(),
+            Due::Look => return self.look().await,
+        }
+        Ok(false)
+    }
+
+    fn is_present(&self, place: usize, start: u32) -> bool {
+        self.places[place].vm.as_ref().is_some_and(|vm| vm.start == start)
+    }
+
+    /// The places with a machine that can be evicted: a Spot machine without a notice.
+    fn exposed(&self) -> Vec<usize> {
+        let exposed = |place: &Place| {
+            place.role == Role::Spot && place.vm.as_ref().is_some_and(|vm| vm.gone_ms.is_none())
+        };
+        (0..self.places.len()).filter(|place| exposed(&self.places[*place])).collect()
+    }
+
+    fn running(&self, is_it: impl Fn(Role) -> bool) -> u32 {
+        let running = self.places.iter().filter(|place| place.vm.is_some() && is_it(place.role)).count();
+        u32::try_from(running).unwrap_or(u32::MAX)
+    }
+
+    /// Asks for a machine. Without one, it asks again later.
+    async fn ask(&mut self, place: usize) -> Result<()> {
+        let role = self.places[place].role;
+        if matches!(self.strategy.upkeep, Upkeep::Autoscale { .. }) && role != Role::Swap {
+            let messages = self.shared.queue.depth().await?.total;
+            if self.running(|role| role != Role::Swap) >= self.wanted(messages) {
+                return Ok(());
+            }
+        }
+        if role != Role::Spot || self.is_admitted(place) {
+            self.allocate(place);
+            return Ok(());
+        }
+        self.played.refusals += 1;
+        let restored = match self.strategy.upkeep {
+            Upkeep::Restore { every_ms, .. } if self.places[place].is_stopped => Some(every_ms),
+            _ => None,
+        };
+        let delay_ms = restored.unwrap_or(self.model.market.retry_ms);
+        if restored.is_none() || self.now_ms() + delay_ms <= self.places[place].restores_until_ms {
+            self.after(delay_ms, Due::Ask { place });
+        }
+        Ok(())
+    }
+
+    /// Whether Azure starts a Spot machine: by the price and the capacity.
+    fn is_admitted(&mut self, place: usize) -> bool {
+        self.places[place].requests += 1;
+        let request = self.places[place].requests;
+        self.strategy.max_price.allows(self.model.market.spot.at(self.now_ms()))
+            && self.running(|role| role == Role::Spot) < self.capacity
+            && !self.draws.is_refused(self.model.market.refused, place, request)
+    }
+
+    fn allocate(&mut self, place: usize) {
+        let (now_ms, start) = (self.now_ms(), self.places[place].starts);
+        let fate = self.draws.fate(self.model, place, start);
+        self.places[place].allocate(now_ms, fate.is_announced);
+        self.after(fate.boot_ms, Due::Booted { place, start });
+        if let Some(lives_ms) = fate.lives_ms.filter(|_| self.places[place].role == Role::Spot) {
+            self.after(lives_ms, Due::LifeEnds { place, start });
+        }
+    }
+
+    fn booted(&mut self, place: usize) -> Result<()> {
+        let now_ms = self.now_ms();
+        let Place { role, vm: Some(vm), .. } = &mut self.places[place] else { return Ok(()) };
+        self.processes += 1;
+        let process = Process::start(self.processes, *role == Role::Swap, &self.shared, &self.set_up)?;
+        process.busy.begin(now_ms);
+        (vm.process, vm.works_since_ms) = (Some(process), Some(now_ms));
+        Ok(())
+    }
+
+    fn evict_some(&mut self, exposed: &[usize], count: usize) {
+        for place in self.draws.choose(self.choices, exposed, count) {
+            self.evict(place, false);
+        }
+        self.choices += 1;
+    }
+
+    fn compare_prices(&mut self) {
+        if !self.strategy.max_price.allows(self.model.market.spot.at(self.now_ms())) {
+            self.exposed().into_iter().for_each(|place| self.evict(place, true));
+        }
+    }
+
+    /// Evicts a machine: with a notice if there is one, and its worker is old enough to hear it.
+    fn evict(&mut self, place: usize, for_price: bool) {
+        let (now_ms, notice) = (self.now_ms(), self.model.market.notice);
+        let Place { vm: Some(vm), evicted_for_price, .. } = &mut self.places[place] else { return };
+        if vm.gone_ms.is_some() {
+            return;
+        }
+        *evicted_for_price = for_price;
+        self.played.evictions += 1;
+        let start = vm.start;
+        let heard = notice.filter(|notice| vm.is_announced && vm.works_for(now_ms) >= Some(notice.blind_ms));
+        match (heard, &vm.process) {
+            (Some(notice), Some(process)) => {
+                process.notice(Duration::from_millis(notice.lead_ms));
+                vm.gone_ms = Some(now_ms + notice.lead_ms);
+                self.after(notice.lead_ms, Due::Gone { place, start });
+            }
+            _ => self.leave(place),
+        }
+    }
+
+    /// Takes an evicted machine away. Who replaces it is part of the strategy.
+    fn leave(&mut self, place: usize) {
+        self.stop(place, self.now_ms());
+        match self.strategy.upkeep {
+            Upkeep::Nobody => {}
+            Upkeep::Restore { .. } if self.places[place].evicted_for_price => {}
+            Upkeep::Restore { every_ms, for_ms } => {
+                self.places[place].is_stopped = true;
+                self.places[place].restores_until_ms = self.now_ms() + for_ms;
+                if every_ms <= for_ms {
+                    self.after(every_ms, Due::Ask { place });
+                }
+            }
+            Upkeep::Maintain { delay_ms } | Upkeep::Autoscale { delay_ms, .. } => {
+                self.after(delay_ms, Due::Ask { place });
+            }
+        }
+    }
+
+    /// Ends a machine, and bills it until `to_ms`.
+    fn stop(&mut self, place: usize, to_ms: u64) {
+        let role = self.places[place].role;
+        let Some(Vm { allocated_ms, gone_ms, process, .. }) = self.places[place].vm.take() else { return };
+        if let Some(process) = process {
+            process.kill();
+        }
+        let to_ms = gone_ms.unwrap_or(to_ms);
+        let (market, time_ms) = (&self.model.market, to_ms.saturating_sub(allocated_ms));
+        self.cost += match role {
+            Role::Spot => market.spot.cost(allocated_ms, to_ms, market.regular),
+            Role::Regular | Role::Swap => market.regular.cost(1, time_ms),
+        };
+        self.played.machine_ms += time_ms;
+    }
+
+    const fn lingers_ms(&self) -> u64 {
+        match self.strategy.upkeep {
+            Upkeep::Autoscale { lingers_ms, .. } => lingers_ms,
+            _ => 0,
+        }
+    }
+
+    /// Whether autoscale takes the machine of a place away when no message is left: all above the base.
+    fn is_scaled(&self, place: usize) -> bool {
+        let is_above = u32::try_from(place).is_ok_and(|place| place >= self.strategy.mix.base);
+        let is_of_fleet = self.places[place].role != Role::Swap;
+        matches!(self.strategy.upkeep, Upkeep::Autoscale { .. }) && is_above && is_of_fleet
+    }
+
+    fn scale_in(&mut self) {
+        for place in 0..self.places.len() {
+            if self.is_scaled(place) {
+                self.stop(place, self.now_ms());
+            }
+        }
+    }
+
+    /// Looks at the queues. Returns whether both are empty.
+    async fn look(&mut self) -> Result<bool> {
+        let (fleet, calm) = (self.shared.queue.depth().await?, self.shared.calm.depth().await?);
+        let now_ms = self.now_ms();
+        if fleet.total == 0 && self.empty_ms.is_none() {
+            self.empty_ms = Some(now_ms);
+            self.after(self.lingers_ms(), Due::ScaleIn);
+        }
+        if fleet.total + calm.total == 0 {
+            return Ok(true);
+        }
+        self.look_after_swap(calm.ready.unwrap_or_default());
+        self.after(whole_ms(LOOK), Due::Look);
+        Ok(false)
+    }
+
+    /// Asks for machines for the moved jobs that wait, and lets those go that have had none for a while.
+    fn look_after_swap(&mut self, waiting: u64) {
+        let Some(swap) = self.strategy.swap else { return };
+        let now_ms = self.now_ms();
+        let mut missing = waiting.div_ceil(u64::from(self.model.machines.slots));
+        for place in 0..self.places.len() {
+            let Place { role: Role::Swap, vm, asked_ms, .. } = &mut self.places[place] else { continue };
+            match vm {
+                None if missing > 0 => {
+                    missing -= 1;
+                    if asked_ms.is_none() {
+                        *asked_ms = Some(now_ms);
+                        self.after(swap.delay_ms, Due::Ask { place });
+                    }
+                }
+                None => {}
+                Some(Vm { process: None, .. }) => missing = missing.saturating_sub(1),
+                Some(Vm { process: Some(process), .. }) => {
+                    if now_ms >= swap.lingers_ms && process.busy.is_idle_since(now_ms - swap.lingers_ms) {
+                        self.stop(place, now_ms);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bills the machines that are left, which autoscale lets run on for a while.
+    async fn end(mut self) -> Result<Played> {
+        let end_ms = self.played.finished_ms.map_or(self.model.limit_ms, |at_ms| at_ms + self.lingers_ms());
+        let empty_ms = self.empty_ms.map_or(end_ms, |at_ms| at_ms + self.lingers_ms());
+        for place in 0..self.places.len() {
+            self.stop(place, if self.is_scaled(place) { empty_ms.min(end_ms) } else { end_ms });
+        }
+        for queue in [&self.shared.queue, &self.shared.calm] {
+            self.played.poisoned += queue.depth().await?.poisoned.unwrap_or_default();
+        }
+        if self.strategy.swap.is_some() {
+            self.played.moved = self.shared.moved();
+        }
+        self.played.cost_micros = u64::try_from(self.cost.micros()).unwrap_or(u64::MAX);
+        self.played.note(&self.shared.counts, &self.model.work.jobs_ms);
+        Ok(self.played)
+    }
+}
