@@ -24,6 +24,10 @@ pub(super) struct Job {
     pub(super) is_saved: bool,
     /// How often it was interrupted since it last saved something.
     pub(super) interruptions: u32,
+    /// Whether its worker died since then.
+    pub(super) is_careful: bool,
+    /// Whether the worker that receives it next moves it to regular machines.
+    pub(super) moves: bool,
     pub(super) is_swapped: bool,
 }
 
@@ -37,8 +41,14 @@ pub(super) struct Queue {
 
 impl Jobs {
     pub(super) fn new(jobs_ms: &[u64]) -> Self {
-        let job =
-            |left_ms: &u64| Job { left_ms: *left_ms, is_saved: false, interruptions: 0, is_swapped: false };
+        let job = |left_ms: &u64| Job {
+            left_ms: *left_ms,
+            is_saved: false,
+            interruptions: 0,
+            is_careful: false,
+            moves: false,
+            is_swapped: false,
+        };
         let states: Vec<_> = jobs_ms.iter().map(job).collect();
         let fleet = Queue { jobs: (0..states.len()).collect(), ..Queue::default() };
         Self { left: states.len() as u64, moved: 0, states, fleet, swap: Queue::default() }
@@ -55,7 +65,7 @@ impl Jobs {
 
     /// Moves a job to the queue that only regular machines serve.
     pub(super) fn move_away(&mut self, job: usize) {
-        self.states[job].is_swapped = true;
+        (self.states[job].moves, self.states[job].is_swapped) = (false, true);
         self.moved += 1;
     }
 

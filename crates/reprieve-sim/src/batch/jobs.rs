@@ -1,7 +1,8 @@
 //! The jobs of a batch: they wait for as long as they would work, and save when the worker wants it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::{Bytes, Job, JobContext, JobError, Step};
@@ -13,6 +14,9 @@ pub(super) const KIND: &str = "toil";
 
 /// The length of a state that a store keeps apart from its job's record, and reads when the job is resumed.
 const STATE_BYTES: usize = 24 << 10;
+
+/// The shortest time between two saves of a job that is saved more often, because its worker died.
+const CAREFUL_MS: u64 = 5_000;
 
 /// A job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,21 +44,45 @@ pub(super) struct Counts {
 
 /// The jobs of one machine that run a step.
 #[derive(Debug, Default)]
-pub(super) struct Busy {
-    running: AtomicU64,
-    /// When the last of them ended, in milliseconds since the beginning.
-    last_ms: AtomicU64,
+pub(super) struct Busy(Mutex<Running>);
+
+#[derive(Debug, Default)]
+struct Running {
+    /// When each step began, and until when it computes at least, by the job.
+    steps: BTreeMap<String, (Instant, u64)>,
+    /// When the first step of each job began here.
+    since_ms: BTreeMap<String, u64>,
+    /// When the last step ended.
+    last_ms: u64,
 }
 
 impl Busy {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether no job has run since this time.
     pub(super) fn is_idle_since(&self, since_ms: u64) -> bool {
-        self.running.load(Relaxed) == 0 && self.last_ms.load(Relaxed) <= since_ms
+        let running = self.lock();
+        running.steps.is_empty() && running.last_ms <= since_ms
     }
 
     /// Notes that the machine takes jobs from now on.
     pub(super) fn begin(&self, now_ms: u64) {
-        self.last_ms.store(now_ms, Relaxed);
+        self.lock().last_ms = now_ms;
+    }
+
+    /// Counts the work of the steps that the end of the machine cuts off.
+    pub(super) fn cut_off(&self, counts: &Counts) {
+        for (since, _) in self.lock().steps.values() {
+            counts.worked_ms.fetch_add(whole_ms(since.elapsed()), Relaxed);
+        }
+    }
+
+    /// Until when the jobs of all `slots` compute; `None` while a slot has none that does.
+    pub(super) fn computes_until_ms(&self, slots: usize) -> Option<u64> {
+        let running = self.lock();
+        running.steps.values().map(|(_, until_ms)| *until_ms).min().filter(|_| running.steps.len() == slots)
     }
 }
 
@@ -62,6 +90,8 @@ impl Busy {
 #[derive(Debug)]
 pub(super) struct Toil {
     pub(super) began: Instant,
+    /// The checkpoint interval.
+    pub(super) interval: Duration,
     pub(super) counts: Arc<Counts>,
     pub(super) busy: Arc<Busy>,
 }
@@ -69,13 +99,22 @@ pub(super) struct Toil {
 /// A step under way. It counts its work also when it is cut off.
 struct Inside<'a> {
     toil: &'a Toil,
+    job: String,
     since: Instant,
 }
 
 impl<'a> Inside<'a> {
-    fn begin(toil: &'a Toil) -> Self {
-        toil.busy.running.fetch_add(1, Relaxed);
-        Self { toil, since: Instant::now() }
+    fn begin(toil: &'a Toil, cx: &JobContext, left_ms: u64) -> Self {
+        let (job, now_ms) = (cx.job().to_string(), whole_ms(toil.began.elapsed()));
+        let mut running = toil.busy.lock();
+        let since_ms = *running.since_ms.entry(job.clone()).or_insert(now_ms);
+        let interval_ms = whole_ms(toil.interval);
+        // A worker that took over from one that died saves more often for an interval.
+        let is_careful = cx.delivery() > 1 && now_ms < since_ms + interval_ms;
+        let least_ms = if is_careful { CAREFUL_MS } else { interval_ms };
+        running.steps.insert(job.clone(), (Instant::now(), now_ms + left_ms.min(least_ms)));
+        drop(running);
+        Self { toil, job, since: Instant::now() }
     }
 
     fn worked_ms(&self) -> u64 {
@@ -86,8 +125,9 @@ impl<'a> Inside<'a> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.toil.counts.worked_ms.fetch_add(self.worked_ms(), Relaxed);
-        self.toil.busy.running.fetch_sub(1, Relaxed);
-        self.toil.busy.last_ms.store(whole_ms(self.toil.began.elapsed()), Relaxed);
+        let mut running = self.toil.busy.lock();
+        running.steps.remove(&self.job);
+        running.last_ms = whole_ms(self.toil.began.elapsed());
     }
 }
 
@@ -108,7 +148,8 @@ impl Job for Toil {
     }
 
     async fn step(&self, cx: &JobContext, work: &Work, at: Place) -> Result<Step<Place, ()>, JobError> {
-        let (inside, left_ms) = (Inside::begin(self), work.ms.saturating_sub(at.done_ms));
+        let left_ms = work.ms.saturating_sub(at.done_ms);
+        let inside = Inside::begin(self, cx, left_ms);
         tokio::select! {
             biased;
             () = sleep(Duration::from_millis(left_ms)) => return Ok(Step::Done(())),

@@ -34,6 +34,7 @@ use reprieve_core::Result;
 use reprieve_plan::fleet::{Model, Strategy};
 
 use crate::fleet::paused_runtime;
+use world::{JUMP_MS, World};
 
 /// A batch that real workers did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,13 +72,67 @@ impl Played {
 /// # Errors
 /// Fails when a runtime or a worker can't be set up, which no seed should cause.
 pub fn play(model: &Model, strategy: &Strategy, seed: u64) -> Result<Played> {
+    play_by_jumps(model, strategy, seed, JUMP_MS)
+}
+
+/// The same with jumps of the clock that are at most so long.
+fn play_by_jumps(model: &Model, strategy: &Strategy, seed: u64, jump_ms: u64) -> Result<Played> {
     let runtime = paused_runtime(seed)?;
     let _entered = runtime.enter();
-    runtime.block_on(async { world::World::new(model, strategy, seed).play().await })
+    runtime.block_on(async { World::new(model, strategy, seed, jump_ms).play().await })
 }
 
 /// The places of a fleet: regular ones first, and at last those for jobs that move.
 fn places(regular: u32, spot: u32, swap: u32) -> Vec<Place> {
     let of = |role, count| (0..count).map(move |_| Place::new(role));
     of(Role::Regular, regular).chain(of(Role::Spot, spot)).chain(of(Role::Swap, swap)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compared, Scenario, all, play_by_jumps};
+
+    fn scenario(name: &str) -> Scenario {
+        all().unwrap().into_iter().find(|scenario| scenario.name == name).unwrap()
+    }
+
+    /// Runs of each scenario: `cargo xtask simulate --plan` has more.
+    const RUNS: u32 = 3;
+
+    #[test]
+    fn the_model_of_a_plan_is_close_to_what_real_workers_do() {
+        for name in [
+            "jobs of 90 s, autoscale, 20 % an hour",
+            "four slots, half announced, 40 % an hour",
+            "price steps above the maximum",
+        ] {
+            let compared = Compared::new(&scenario(name), RUNS).unwrap();
+            assert!(compared.is_within(), "{name}: cost {}, finish {}", compared.cost(), compared.finish());
+        }
+    }
+
+    #[test]
+    fn both_meet_the_same_evictions() {
+        let Scenario { model, strategy, .. } = scenario("price steps above the maximum");
+        let compared = Compared::new(&scenario("price steps above the maximum"), RUNS).unwrap();
+        for (modelled, played) in compared.modelled.iter().zip(&compared.played) {
+            assert_eq!((modelled.evictions, modelled.refusals), (played.evictions, played.refusals));
+            assert!(played.evictions > 0 && played.refusals > 0, "{played:?}");
+        }
+        assert_eq!(
+            super::play(&model, &strategy, 0).unwrap(),
+            compared.played[0],
+            "a seed gives the same again"
+        );
+    }
+
+    #[test]
+    fn jumps_of_the_clock_change_little() {
+        let Scenario { model, strategy, .. } = scenario("four slots, half announced, 40 % an hour");
+        let [jumping, steady] =
+            [super::JUMP_MS, 0].map(|jump_ms| play_by_jumps(&model, &strategy, 1, jump_ms).unwrap());
+        let apart = jumping.cost_micros.abs_diff(steady.cost_micros);
+        assert!(apart * 200 < steady.cost_micros, "{jumping:?}, {steady:?}");
+        assert_eq!(jumping.evictions, steady.evictions);
+    }
 }

@@ -45,6 +45,7 @@ pub(super) struct Shared {
 pub(super) struct SetUp {
     pub(super) seed: u64,
     pub(super) settings: Settings,
+    interval: Duration,
     save: Duration,
     restore: Duration,
     /// After how many interruptions a job moves.
@@ -55,6 +56,7 @@ pub(super) struct SetUp {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) busy: Arc<Busy>,
+    counts: Arc<Counts>,
     link: Arc<Link>,
     notices: ManualNotices,
     gate: Gate,
@@ -64,7 +66,7 @@ pub(super) struct Process {
 impl SetUp {
     /// The set-up that a model and a strategy describe.
     pub(super) fn new(model: &Model, strategy: &Strategy, seed: u64) -> Self {
-        let interval = model.work.checkpoint_ms.map_or(NEVER, |ms| Duration::from_millis(ms.get()));
+        let interval = model.work.interval_ms().map_or(NEVER, Duration::from_millis);
         let settings = Settings {
             concurrency: usize::try_from(model.machines.slots).unwrap_or(usize::MAX),
             lease: Duration::from_millis(model.machines.lease_ms),
@@ -72,15 +74,15 @@ impl SetUp {
             ..Settings::default()
         };
         let [save, restore] = [model.work.save_ms, model.work.restore_ms].map(Duration::from_millis);
-        Self { seed, settings, save, restore, moves_after: strategy.swap.map(|swap| swap.after) }
+        Self { seed, settings, interval, save, restore, moves_after: strategy.swap.map(|swap| swap.after) }
     }
 }
 
 impl Shared {
     pub(super) fn begin(began: Instant) -> Self {
         Self {
-            queue: Arc::new(MemoryQueue::named(QUEUE)),
-            calm: Arc::new(MemoryQueue::named(CALM)),
+            queue: Arc::new(MemoryQueue::named(QUEUE).by_time()),
+            calm: Arc::new(MemoryQueue::named(CALM).by_time()),
             counts: Arc::default(),
             records: Arc::default(),
             blobs: Arc::default(),
@@ -127,7 +129,12 @@ impl Process {
         let link = Link::new(id, set_up.seed, shared.history.clone());
         let (notices, gate, busy) = (ManualNotices::answered(), Gate::new(), Arc::<Busy>::default());
         let machine = Machine { booted_unix_ms: Some(clock::unix_millis()), ..Machine::default() };
-        let toil = Toil { began: shared.began, counts: Arc::clone(&shared.counts), busy: Arc::clone(&busy) };
+        let toil = Toil {
+            began: shared.began,
+            interval: set_up.interval,
+            counts: Arc::clone(&shared.counts),
+            busy: Arc::clone(&busy),
+        };
         let mut builder = Worker::builder(shared.over(&link, is_calm, set_up))
             .id(WorkerId::new(format!("p{id}")))
             .boot(format!("boot-{id}"))
@@ -144,7 +151,7 @@ impl Process {
         tokio::spawn(gate.clone().run(async move {
             worker.run(stopping).await;
         }));
-        Ok(Self { busy, link, notices, gate, _stopper: stopper })
+        Ok(Self { busy, counts: Arc::clone(&shared.counts), link, notices, gate, _stopper: stopper })
     }
 
     /// Tells it that the machine is evicted after `lead`.
@@ -156,6 +163,7 @@ impl Process {
     pub(super) fn kill(&self) {
         self.link.end();
         self.gate.freeze();
+        self.busy.cut_off(&self.counts);
     }
 }
 

@@ -149,8 +149,13 @@ fn tuning() -> Result<Vec<Named>> {
         ..World::default()
     };
     let price = World { slots: 2, job: (12 * MINUTE_MS, false), save: 0, ..World::default() };
-    let swap =
-        World { job: (12 * MINUTE_MS, false), announced: 0.0, evictions: hourly(0.9), ..World::default() };
+    let swap = World {
+        job: (12 * MINUTE_MS, false),
+        checkpoint: None,
+        announced: 0.0,
+        evictions: hourly(0.9),
+        ..World::default()
+    };
     let mut price = price.model();
     let [high, low] = [70_000_000, 40_000_000].map(Price::from_nanos_per_hour);
     let steps =
@@ -167,7 +172,11 @@ fn tuning() -> Result<Vec<Named>> {
         ("losses of the p3 fleet, restored", p3.model(), Strategy::steady(16)),
         ("boots of 6 to 12 min, autoscale, 30 % an hour", boots.model(), Strategy::elastic(8)),
         ("price steps above the maximum", price, Strategy { max_price, ..Strategy::steady_fleet(8) }),
-        ("swap after two, none announced, 90 % an hour", swap.model(), Strategy::swap(8, 2, 2)),
+        (
+            "swap after two, jobs that can't be cut, none announced, 90 % an hour",
+            swap.model(),
+            Strategy::swap(8, 2, 2),
+        ),
     ])
 }
 

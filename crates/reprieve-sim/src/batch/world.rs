@@ -12,15 +12,24 @@ use reprieve_core::{Error, ErrorKind, JobId, Result};
 use reprieve_plan::Cost;
 use reprieve_plan::fleet::{Draws, Evictions, Losing, Model, Strategy, Upkeep};
 use serde_json::value::to_raw_value;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, advance, sleep, sleep_until};
 
 use super::jobs::{KIND, Work, whole_ms};
 use super::place::{Place, Role, Vm};
 use super::process::{Process, SetUp, Shared};
 use super::{Played, places};
 
-/// How often to look at the queues.
+/// How often to look at the queues; also while they can't be empty soon.
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_EARLY: Duration = Duration::from_secs(15);
+
+/// How far the clock jumps at most while jobs compute and nothing else happens: far below a lease, which is renewed
+/// when a third of it is over. It stops this long before anything is due, and goes on as usual.
+pub(super) const JUMP_MS: u64 = 15_000;
+const AHEAD_MS: u64 = 200;
+
+/// How long the clock goes as usual before that is looked at again.
+const AGAIN_MS: u64 = 500;
 
 /// What is due. What concerns a machine names its start, and is void after another.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +51,11 @@ pub(super) struct World<'a> {
     strategy: &'a Strategy,
     draws: Draws,
     set_up: SetUp,
-    pub(super) shared: Shared,
+    /// How far the clock jumps at most; zero if it never does.
+    jump_ms: u64,
+    shared: Shared,
     began: Instant,
-    pub(super) places: Vec<Place>,
+    places: Vec<Place>,
     due: BTreeMap<(u64, u64), Due>,
     scheduled: u64,
     /// The most Spot machines that can be had, and how that goes on.
@@ -60,13 +71,14 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(model: &'a Model, strategy: &'a Strategy, seed: u64) -> Self {
+    pub(super) fn new(model: &'a Model, strategy: &'a Strategy, seed: u64, jump_ms: u64) -> Self {
         let began = Instant::now();
         Self {
             model,
             strategy,
             draws: Draws::new(seed),
             set_up: SetUp::new(model, strategy, seed),
+            jump_ms,
             shared: Shared::begin(began),
             began,
             places: Vec::new(),
@@ -91,7 +103,7 @@ impl<'a> World<'a> {
             if at_ms > self.model.limit_ms {
                 break;
             }
-            sleep_until(self.began + Duration::from_millis(at_ms)).await;
+            self.reach(at_ms).await;
             if self.happen(due).await? {
                 self.played.finished_ms = Some(self.now_ms());
                 break;
@@ -102,6 +114,34 @@ impl<'a> World<'a> {
 
     fn now_ms(&self) -> u64 {
         whole_ms(self.began.elapsed())
+    }
+
+    /// Goes to this time: as usual, or by jumps while all machines boot or compute.
+    async fn reach(&self, at_ms: u64) {
+        while self.now_ms() < at_ms {
+            let now_ms = self.now_ms();
+            let quiet_ms =
+                self.quiet_until_ms().min(at_ms).saturating_sub(AHEAD_MS).min(now_ms + self.jump_ms);
+            if quiet_ms > now_ms + AHEAD_MS {
+                advance(Duration::from_millis(quiet_ms - now_ms)).await;
+                // All that was due is done before the clock goes on.
+                sleep(Duration::from_millis(1)).await;
+            } else {
+                let at_ms = at_ms.min(now_ms + AGAIN_MS);
+                sleep_until(self.began + Duration::from_millis(at_ms)).await;
+            }
+        }
+    }
+
+    /// Until when no job does anything but compute, and no machine has a slot that is free; now, if that is not so.
+    fn quiet_until_ms(&self) -> u64 {
+        let slots = self.set_up.settings.concurrency;
+        let quiet_ms = |place: &Place| match &place.vm {
+            None | Some(Vm { process: None, .. }) => u64::MAX,
+            Some(Vm { gone_ms: Some(_), .. }) => 0,
+            Some(Vm { process: Some(process), .. }) => process.busy.computes_until_ms(slots).unwrap_or(0),
+        };
+        self.places.iter().map(quiet_ms).min().unwrap_or(0)
     }
 
     fn at(&mut self, at_ms: u64, due: Due) {
@@ -381,7 +421,9 @@ impl<'a> World<'a> {
             return Ok(true);
         }
         self.look_after_swap(calm.ready.unwrap_or_default());
-        self.after(whole_ms(LOOK), Due::Look);
+        let places = u64::from(self.strategy.instances) * u64::from(self.model.machines.slots);
+        let is_early = self.strategy.swap.is_none() && fleet.total > places;
+        self.after(whole_ms(if is_early { LOOK_EARLY } else { LOOK }), Due::Look);
         Ok(false)
     }
 
