@@ -350,6 +350,37 @@ fn a_machine_for_moved_jobs_goes_when_it_is_idle_and_not_before() {
 }
 
 #[test]
+fn a_notice_leaves_a_save_the_first_six_seconds_of_a_drain() {
+    for (lead_ms, save_ms, lost_ms) in
+        [(30_000, 6_000, 0), (30_000, 6_001, 60_000), (5_000, 3_000, 0), (5_000, 3_001, 60_000)]
+    {
+        let mut model = model(1, 10);
+        model.work.save_ms = save_ms;
+        model.market.evictions = lives(4);
+        model.market.notice = Some(Notice { lead_ms, ..NOTICE });
+        let strategy = Strategy { upkeep: Upkeep::Nobody, ..replaced(1) };
+        let outcome = simulate(&model, &strategy, 1);
+        // A minute of work, none of which was saved before.
+        assert_eq!((outcome.evictions, outcome.time.lost_ms), (1, lost_ms), "{save_ms} ms in {lead_ms}");
+    }
+}
+
+#[test]
+fn a_job_whose_worker_died_saves_soon_and_then_often_for_an_interval() {
+    let mut model = model(1, 8);
+    model.market.evictions = lives(5);
+    model.machines.lease_ms = 0;
+    model.limit_ms = 13 * MINUTE_MS;
+    let careful = simulate(&model, &replaced(1), 1);
+    model.work.is_careful = false;
+    let careless = simulate(&model, &replaced(1), 1);
+    // Each machine works for two minutes. The second saves after 5 s, and each 20 s from then on.
+    assert_eq!((careless.saves, careless.time.kept_ms), (0, 0));
+    assert_eq!((careful.evictions, careful.saves), (2, 6));
+    assert_eq!(careful.time.kept_ms, 5_000 + 5 * 18_000);
+}
+
+#[test]
 fn a_job_moves_when_a_machine_of_the_fleet_receives_it_behind_all_others() {
     let mut model = model(4, 10);
     model.work.checkpoint_ms = None;

@@ -26,9 +26,17 @@ pub(super) struct Job {
     pub(super) interruptions: u32,
     /// Whether its worker died since then.
     pub(super) is_careful: bool,
-    /// Whether the worker that receives it next moves it to regular machines.
-    pub(super) moves: bool,
-    pub(super) is_swapped: bool,
+    pub(super) home: Home,
+}
+
+/// Which machines a job runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    Fleet,
+    /// The fleet; the worker that receives it next moves it.
+    Leaving,
+    /// Regular machines for jobs that moved.
+    Regular,
 }
 
 /// Jobs that can be received, and slots that wait for one.
@@ -46,8 +54,7 @@ impl Jobs {
             is_saved: false,
             interruptions: 0,
             is_careful: false,
-            moves: false,
-            is_swapped: false,
+            home: Home::Fleet,
         };
         let states: Vec<_> = jobs_ms.iter().map(job).collect();
         let fleet = Queue { jobs: (0..states.len()).collect(), ..Queue::default() };
@@ -65,7 +72,7 @@ impl Jobs {
 
     /// Moves a job to the queue that only regular machines serve.
     pub(super) fn move_away(&mut self, job: usize) {
-        (self.states[job].moves, self.states[job].is_swapped) = (false, true);
+        self.states[job].home = Home::Regular;
         self.moved += 1;
     }
 
@@ -73,7 +80,7 @@ impl Jobs {
     pub(super) fn finish(&mut self, job: usize) {
         self.states[job].left_ms = 0;
         self.left -= 1;
-        self.moved -= u64::from(self.states[job].is_swapped);
+        self.moved -= u64::from(self.states[job].home == Home::Regular);
     }
 
     /// The moved jobs that wait for a machine.

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 
-use super::jobs::Job;
+use super::jobs::{Home, Job};
 use super::machine::{Phase, Role, Slot};
 use super::model::Work;
 use super::pace::Pace;
@@ -35,7 +35,7 @@ impl Run<'_> {
         let of_swap = self.machines[machine].role == Role::Swap;
         let epoch = self.machines[machine].epoch;
         while let Some(job) = self.jobs.queue(of_swap).jobs.pop_front() {
-            if !self.jobs.states[job].moves {
+            if self.jobs.states[job].home != Home::Leaving {
                 return self.run_job(job, machine, slot);
             }
             self.hand_over(job);
@@ -48,11 +48,11 @@ impl Run<'_> {
 
     /// Receives a job that was interrupted: on a slot that waits, or later.
     pub(super) fn receive(&mut self, job: usize) {
-        let of_swap = self.jobs.states[job].is_swapped;
+        let of_swap = self.jobs.states[job].home == Home::Regular;
         while let Some((machine, epoch, slot)) = self.jobs.queue(of_swap).free.pop() {
             let place = &self.machines[machine];
             if place.epoch == epoch && place.phase == Phase::Working {
-                if self.jobs.states[job].moves {
+                if self.jobs.states[job].home == Home::Leaving {
                     self.jobs.queue(of_swap).free.push((machine, epoch, slot));
                     return self.hand_over(job);
                 }
@@ -146,8 +146,10 @@ impl Run<'_> {
         }
         state.interruptions += u32::from(is_death || saved_ms == 0);
         state.is_careful |= is_death;
-        state.moves =
-            !state.is_swapped && self.strategy.swap.is_some_and(|swap| state.interruptions >= swap.after);
+        if state.home != Home::Regular {
+            let is_enough = self.strategy.swap.is_some_and(|swap| state.interruptions >= swap.after);
+            state.home = if is_enough { Home::Leaving } else { Home::Fleet };
+        }
     }
 
     /// What is left of a lease that is renewed in each third of it.

@@ -7,7 +7,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `scenarios` | [`Scenario`]: the batches, fleets and worlds that are compared |
-//! | `world` | machines come and go, as the strategy has them |
+//! | `world`, `world::ends` | machines come and go, as the strategy has them |
 //! | `place` | a place of the fleet, and its machine |
 //! | `process` | the worker on a machine, and the store |
 //! | `jobs` | the jobs |
@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// Runs of each scenario: `cargo xtask simulate --plan` has more.
-    const RUNS: u32 = 3;
+    const RUNS: u32 = 2;
 
     #[test]
     fn the_model_of_a_plan_is_close_to_what_real_workers_do() {
@@ -132,7 +132,7 @@ mod tests {
         let [jumping, steady] =
             [super::JUMP_MS, 0].map(|jump_ms| play_by_jumps(&model, &strategy, 1, jump_ms).unwrap());
         let apart = jumping.cost_micros.abs_diff(steady.cost_micros);
-        assert!(apart * 200 < steady.cost_micros, "{jumping:?}, {steady:?}");
+        assert!(apart * 100 < steady.cost_micros, "{jumping:?}, {steady:?}");
         assert_eq!(jumping.evictions, steady.evictions);
     }
 }
