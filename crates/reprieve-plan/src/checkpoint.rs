@@ -11,6 +11,10 @@ pub const SHORTEST_MS: u64 = 5_000;
 /// The longest interval, which limits the work that a loss can cost.
 pub const LONGEST_MS: u64 = 600_000;
 
+/// After how many times the length of a save a job saves again at the earliest, while it saves more often because its
+/// worker died before.
+pub const CAREFUL_TIMES: u64 = 10;
+
 /// How many losses workers assume besides those that they count, in [`ASSUMED_VM_MS`].
 pub const ASSUMED_LOSSES: u64 = 2;
 

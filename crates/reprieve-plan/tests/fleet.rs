@@ -232,6 +232,7 @@ fn restoring_brings_back_what_was_evicted_for_capacity_for_a_while() {
     let mut model = model(1, 8);
     model.market.evictions = lives(10);
     model.machines.lease_ms = 3;
+    model.work.is_careful = false;
     let outcome = simulate(&model, &Strategy::steady(1), 1);
     // Tried after 5 min; 3 min boot, 4 s restore, 3 min left.
     assert_eq!(outcome.finished_ms, Some(21 * MINUTE_MS + 4_000));
@@ -333,18 +334,66 @@ fn a_machine_for_moved_jobs_goes_when_it_is_idle_and_not_before() {
     model.work.jobs_ms[0] = 4 * MINUTE_MS + 30_000;
     model.work.checkpoint_ms = None;
     model.market.evictions = lives(7);
-    model.machines.lease_ms = 3 * MINUTE_MS;
-    let swap = Swap { after: 3, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
+    model.machines.lease_ms = 13 * MINUTE_MS;
+    let swap = Swap { after: 1, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
     let strategy = Strategy { swap: Some(swap), ..Strategy::elastic(1) };
     let outcome = simulate(&model, &strategy, 1);
-    // It waits a minute between its two jobs, and is in the second one ten minutes after the first.
-    assert_eq!((outcome.done, outcome.interruptions, outcome.swaps), (2, 6, 2));
-    // Ten minutes without a job are the end of it, so the second job gets another one.
+    // The third and the fourth machine of the fleet move a job each. The machine for these waits for the second one
+    // for a minute and a half, and is in it ten minutes after the first.
+    assert_eq!((outcome.done, outcome.interruptions, outcome.swaps), (2, 2, 2));
+    // A second without a job is the end of it, so the second job gets another one.
     let brief = Strategy { swap: Some(Swap { lingers_ms: 1_000, ..swap }), ..strategy };
     let brief = simulate(&model, &brief, 1);
-    assert_eq!((brief.done, brief.interruptions), (2, 6));
+    assert_eq!((brief.done, brief.interruptions), (2, 2));
     let boots = |outcome: &Outcome| outcome.time.booting_ms / (3 * MINUTE_MS);
-    assert_eq!((boots(&outcome), boots(&brief)), (7, 8));
+    assert_eq!((boots(&outcome), boots(&brief)), (5, 6));
+}
+
+#[test]
+fn a_notice_leaves_a_save_the_first_six_seconds_of_a_drain() {
+    for (lead_ms, save_ms, lost_ms) in
+        [(30_000, 6_000, 0), (30_000, 6_001, 60_000), (5_000, 3_000, 0), (5_000, 3_001, 60_000)]
+    {
+        let mut model = model(1, 10);
+        model.work.save_ms = save_ms;
+        model.market.evictions = lives(4);
+        model.market.notice = Some(Notice { lead_ms, ..NOTICE });
+        let strategy = Strategy { upkeep: Upkeep::Nobody, ..replaced(1) };
+        let outcome = simulate(&model, &strategy, 1);
+        // A minute of work, none of which was saved before.
+        assert_eq!((outcome.evictions, outcome.time.lost_ms), (1, lost_ms), "{save_ms} ms in {lead_ms}");
+    }
+}
+
+#[test]
+fn a_job_whose_worker_died_saves_soon_and_then_often_for_an_interval() {
+    let mut model = model(1, 8);
+    model.market.evictions = lives(5);
+    model.machines.lease_ms = 0;
+    model.limit_ms = 13 * MINUTE_MS;
+    let careful = simulate(&model, &replaced(1), 1);
+    model.work.is_careful = false;
+    let careless = simulate(&model, &replaced(1), 1);
+    // Each machine works for two minutes. The second saves after 5 s, and each 20 s from then on.
+    assert_eq!((careless.saves, careless.time.kept_ms), (0, 0));
+    assert_eq!((careful.evictions, careful.saves), (2, 6));
+    assert_eq!(careful.time.kept_ms, 5_000 + 5 * 18_000);
+}
+
+#[test]
+fn a_job_moves_when_a_machine_of_the_fleet_receives_it_behind_all_others() {
+    let mut model = model(4, 10);
+    model.work.checkpoint_ms = None;
+    model.work.jobs_ms[0] = 30 * MINUTE_MS;
+    model.machines.lease_ms = 0;
+    model.market.evictions = lives(20);
+    let swap = Swap { after: 1, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
+    let strategy = Strategy { swap: Some(swap), ..replaced(1) };
+    let outcome = simulate(&model, &strategy, 1);
+    // The first job is interrupted at 20 min, and the third at 40. The machine after that does the fourth, until 53 min,
+    // and then moves both.
+    assert_eq!((outcome.done, outcome.swaps), (4, 2));
+    assert_eq!(outcome.finished_ms, Some((53 + 3 + 40) * MINUTE_MS), "{outcome:?}");
 }
 
 #[test]
@@ -356,9 +405,9 @@ fn a_fleet_goes_when_all_its_jobs_have_moved() {
     model.machines.lease_ms = 0;
     let swap = Swap { after: 1, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
     let outcome = simulate(&model, &Strategy { swap: Some(swap), ..Strategy::elastic(2) }, 1);
-    // Both machines are evicted at 92 min, and no message is left for others.
+    // Both machines are evicted at 92 min. Another one, from 94 min on, moves the job at 97, and goes at 107.
     assert_eq!((outcome.evictions, outcome.swaps), (2, 1));
-    assert_eq!(outcome.cost.spot, SPOT.cost(2, 90 * MINUTE_MS));
+    assert_eq!(outcome.cost.spot, SPOT.cost(2, 90 * MINUTE_MS) + SPOT.cost(1, 13 * MINUTE_MS));
     // Of two with a life each, one that is idle goes ten minutes after the queue became empty.
     model.market.evictions =
         Evictions::Together(Bursts::new(vec![Loss { after_ms: 82 * MINUTE_MS, lost: 1, of: 2 }]));
@@ -379,8 +428,9 @@ fn machines_that_wait_for_a_scale_in_when_the_last_moved_job_is_done_go_ten_minu
         Evictions::Together(Bursts::new(vec![Loss { after_ms: 82 * MINUTE_MS, lost: 1, of: 2 }]));
     let swap = Swap { after: 1, instances: 1, delay_ms: 0, lingers_ms: 10 * MINUTE_MS };
     let outcome = simulate(&model, &Strategy { swap: Some(swap), ..Strategy::elastic(2) }, 1);
-    // One is lost after 77 min of work, of which 75 are saved; the other is done at 83 min, and goes at 93.
-    assert_eq!(outcome.finished_ms, Some(88 * MINUTE_MS + 4_000));
+    // One is lost after 77 min of work, of which 75 are saved; the other is done at 83 min, moves that job, and goes at
+    // 93.
+    assert_eq!(outcome.finished_ms, Some(89 * MINUTE_MS + 4_000));
     assert_eq!(outcome.cost.spot, SPOT.cost(1, 80 * MINUTE_MS) + SPOT.cost(1, 91 * MINUTE_MS));
     assert_eq!(outcome.cost.regular, REGULAR.cost(1, 16 * MINUTE_MS + 4_000));
 }
@@ -463,6 +513,7 @@ fn exponential_kills_take_the_time_that_daly_expects() {
     for (mean_minutes, interval_minutes) in [(120_u32, 20), (60, 10), (600, 30)] {
         let mut model = Model::new(1, 2 * HOUR_MS, SPOT, REGULAR);
         model.work.checkpoint_ms = NonZeroU64::new(interval_minutes * MINUTE_MS);
+        model.work.is_careful = false;
         model.work.save_ms = MINUTE_MS;
         model.work.restore_ms = 2 * MINUTE_MS;
         model.machines.boot_ms = (5 * MINUTE_MS, 5 * MINUTE_MS);

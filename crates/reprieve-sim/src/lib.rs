@@ -34,6 +34,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "fleet")]
+pub mod batch;
 mod connection;
 pub mod control;
 mod control_call;

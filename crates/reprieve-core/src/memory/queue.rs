@@ -14,7 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
 
-/// An in-memory queue with its poison queue. Oldest messages are received first.
+/// An in-memory queue with its poison queue. Oldest messages are received first, unless it is [by
+/// time](Self::by_time).
 ///
 /// A receipt holds its message until another receive gets the message, even after its lease has
 /// ended: as on Storage Queues, a late receipt is still valid. [`arrived`](Queue::arrived) also
@@ -24,6 +25,8 @@ use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue,
 pub struct MemoryQueue {
     /// The prefix of the messages' ids.
     prefix: String,
+    /// Whether the message is received first that has been receivable for longest.
+    is_by_time: bool,
     state: Mutex<State>,
     /// Notified when the time of the next receivable message may have changed.
     moved: Notify,
@@ -71,6 +74,13 @@ impl MemoryQueue {
         Self { prefix: format!("{name}-"), ..Self::default() }
     }
 
+    /// Lets the message be received first that has been receivable for longest, as Azurite does: one that returns waits
+    /// behind those that were there. A Storage queue promises no order.
+    #[must_use]
+    pub fn by_time(self) -> Self {
+        Self { is_by_time: true, ..self }
+    }
+
     /// Applies `change` to the state and wakes every task that waits for a message.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut lock(&self.state));
@@ -90,8 +100,10 @@ impl Queue for MemoryQueue {
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let now = Instant::now();
-        let receive =
-            |state: &mut State| state.messages.receive(&mut state.last_number, max, now, now + lease);
+        let by_time = self.is_by_time;
+        let receive = |state: &mut State| {
+            state.messages.receive(&mut state.last_number, max, now, now + lease, by_time)
+        };
         Ok(self.change(receive))
     }
 
@@ -182,7 +194,8 @@ impl Queue for MemoryQueue {
 
     async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let now = Instant::now();
-        let receive = |state: &mut State| state.poison.receive(&mut state.last_number, max, now, now + lease);
+        let receive =
+            |state: &mut State| state.poison.receive(&mut state.last_number, max, now, now + lease, false);
         Ok(self.change(receive))
     }
 
@@ -229,10 +242,17 @@ impl Message {
 }
 
 impl Messages {
-    fn receive(&mut self, last_number: &mut u64, max: usize, now: Instant, until: Instant) -> Vec<Delivery> {
+    fn receive(
+        &mut self,
+        last_number: &mut u64,
+        max: usize,
+        now: Instant,
+        until: Instant,
+        by_time: bool,
+    ) -> Vec<Delivery> {
         let receivable = self.0.iter_mut().filter(|(_, message)| message.receivable_at <= now);
         let mut line: Vec<_> = receivable.collect();
-        line.sort_by_key(|(_, message)| message.place);
+        line.sort_by_key(|(_, message)| (by_time.then_some(message.receivable_at), message.place));
         let deliver = |(&number, message): (&u64, &mut Message)| {
             *last_number += 1;
             message.dequeue_count += 1;
@@ -360,6 +380,17 @@ mod tests {
         };
         let (quiet, ()) = tokio::join!(quiet_for(&queue), release);
         assert_eq!(quiet, Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_time_a_message_that_returns_waits_behind_those_that_were_there() {
+        for (queue, expected) in [(MemoryQueue::new(), "1"), (MemoryQueue::new().by_time(), "2")] {
+            queue.send(vec![message(Duration::ZERO), message(Duration::ZERO)]).await.unwrap();
+            let first = queue.receive(1, LEASE).await.unwrap().remove(0);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            queue.release(&first.receipt, &Release::default()).await.unwrap();
+            assert_eq!(queue.receive(1, LEASE).await.unwrap()[0].id.as_str(), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

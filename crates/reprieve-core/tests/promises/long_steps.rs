@@ -4,8 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Ending;
+use reprieve_core::worker::Settings;
 use reprieve_core::{ErrorKind, Job, JobContext, JobError, Notice, NoticeId, NoticeKind, Phase, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -234,4 +236,57 @@ async fn the_state_of_another_kind_is_refused() {
     emptied(&store, secs(100)).await;
     let reasons = poisoned(&store).await;
     assert!(reasons.len() == 1 && reasons[0].contains("call `cx.save::<Self>`"), "{reasons:?}");
+}
+
+/// A job of 100 seconds whose step returns when a save is due, so that the worker saves.
+#[derive(Debug, Clone, Default)]
+struct Returning {
+    steps: Arc<Mutex<u32>>,
+}
+
+#[async_trait]
+impl Job for Returning {
+    const KIND: &'static str = "returning";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut second: u32) -> Result<Step<u32, ()>, JobError> {
+        let count = {
+            let mut steps = self.steps.lock().unwrap();
+            *steps += 1;
+            *steps
+        };
+        if count > 1_000 {
+            return Err(JobError::fatal("its steps take no time"));
+        }
+        let mut seconds = tokio::time::interval_at(Instant::now() + secs(1), secs(1));
+        while second < 100 {
+            tokio::select! {
+                biased;
+                () = cx.checkpoint_due() => return Ok(Step::Continue(second)),
+                _ = seconds.tick() => second += 1,
+            }
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_returns_because_a_save_is_due_is_saved_also_when_the_careful_time_has_ended() {
+    let (store, job) = (memory::store(), Returning::default());
+    enqueue_j(&store, Returning::KIND).await;
+    let every_18_s = Settings { checkpoint_every: CheckpointEvery::Every(secs(18)), ..settings() };
+    let first = start_any(&store, job.clone(), every_18_s.clone());
+    tokio::time::sleep(secs(2)).await;
+    first.kill().await;
+    let _second = start_any(&store, job.clone(), every_18_s);
+    emptied(&store, secs(300)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    let steps = *job.steps.lock().unwrap();
+    assert!(steps < 20, "{steps} steps");
 }

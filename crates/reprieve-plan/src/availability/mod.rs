@@ -140,7 +140,7 @@ impl Series {
     /// The number of machines from `start_ms` on, and each change of it with the time since; without end.
     ///
     /// The trace is repeated from its beginning. A trace that never changes has changes to the same number.
-    pub(crate) fn counts_from(&self, start_ms: u64) -> impl Iterator<Item = (u64, u32)> {
+    pub fn counts_from(&self, start_ms: u64) -> impl Iterator<Item = (u64, u32)> {
         let start_ms = start_ms % self.end_ms;
         let first = self.changes.partition_point(|(at_ms, _)| *at_ms <= start_ms) - 1;
         let rounds = (0_u64..).flat_map(move |round| {

@@ -24,7 +24,19 @@ pub(super) struct Job {
     pub(super) is_saved: bool,
     /// How often it was interrupted since it last saved something.
     pub(super) interruptions: u32,
-    pub(super) is_swapped: bool,
+    /// Whether its worker died since then.
+    pub(super) is_careful: bool,
+    pub(super) home: Home,
+}
+
+/// Which machines a job runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    Fleet,
+    /// The fleet; the worker that receives it next moves it.
+    Leaving,
+    /// Regular machines for jobs that moved.
+    Regular,
 }
 
 /// Jobs that can be received, and slots that wait for one.
@@ -37,8 +49,13 @@ pub(super) struct Queue {
 
 impl Jobs {
     pub(super) fn new(jobs_ms: &[u64]) -> Self {
-        let job =
-            |left_ms: &u64| Job { left_ms: *left_ms, is_saved: false, interruptions: 0, is_swapped: false };
+        let job = |left_ms: &u64| Job {
+            left_ms: *left_ms,
+            is_saved: false,
+            interruptions: 0,
+            is_careful: false,
+            home: Home::Fleet,
+        };
         let states: Vec<_> = jobs_ms.iter().map(job).collect();
         let fleet = Queue { jobs: (0..states.len()).collect(), ..Queue::default() };
         Self { left: states.len() as u64, moved: 0, states, fleet, swap: Queue::default() }
@@ -55,7 +72,7 @@ impl Jobs {
 
     /// Moves a job to the queue that only regular machines serve.
     pub(super) fn move_away(&mut self, job: usize) {
-        self.states[job].is_swapped = true;
+        self.states[job].home = Home::Regular;
         self.moved += 1;
     }
 
@@ -63,7 +80,7 @@ impl Jobs {
     pub(super) fn finish(&mut self, job: usize) {
         self.states[job].left_ms = 0;
         self.left -= 1;
-        self.moved -= u64::from(self.states[job].is_swapped);
+        self.moved -= u64::from(self.states[job].home == Home::Regular);
     }
 
     /// The moved jobs that wait for a machine.

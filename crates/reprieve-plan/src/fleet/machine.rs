@@ -41,6 +41,11 @@ pub(super) struct Machine {
     pub(super) phase: Phase,
     /// Counts allocations and notices, so that events of the time before are known as such.
     pub(super) epoch: u32,
+    /// How often it was asked for, and started.
+    pub(super) requests: u32,
+    pub(super) starts: u32,
+    /// Whether the eviction of its last start is announced.
+    pub(super) is_announced: bool,
     pub(super) allocated_ms: u64,
     /// Since when it has disks.
     pub(super) disks_since_ms: Option<u64>,
@@ -61,6 +66,9 @@ impl Machine {
             state: VmState::None,
             phase: Phase::Away,
             epoch: 0,
+            requests: 0,
+            starts: 0,
+            is_announced: false,
             allocated_ms: 0,
             disks_since_ms: None,
             restores_until_ms: 0,

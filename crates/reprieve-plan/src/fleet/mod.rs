@@ -11,6 +11,7 @@
 //! | `stops` | evictions, and the other ends of machines |
 //! | `slots` | jobs on slots |
 //! | `jobs`, `machine`, `pace` | the queues; the state of a machine; how a job passes its time |
+//! | `draws` | [`Draws`]: what chance decides, by the seed |
 //! | `bursts`, `prices` | evictions together; prices over time |
 //! | `outcome` | [`Outcome`]: the result of a run |
 //! | `summary` | [`Summary`]: the results of many |
@@ -33,6 +34,7 @@
 //! ```
 
 mod bursts;
+mod draws;
 mod jobs;
 mod machine;
 mod model;
@@ -47,6 +49,7 @@ mod strategy;
 mod summary;
 
 pub use bursts::Bursts;
+pub use draws::{Draws, Fate, Losing};
 pub use model::{Evictions, LIMIT_MAX_MS, Machines, Market, Model, ModelError, Notice, Work};
 pub use outcome::{Costs, HourUse, Outcome, SlotTime};
 pub use prices::PriceSteps;

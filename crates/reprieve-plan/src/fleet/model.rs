@@ -35,6 +35,8 @@ pub struct Work {
     pub jobs_ms: Vec<u64>,
     /// The run time between two saves of a job; `None` for jobs that can't be cut.
     pub checkpoint_ms: Option<NonZeroU64>,
+    /// Whether a job whose worker died saves more often for an interval, as workers do.
+    pub is_careful: bool,
     /// The time that a save takes. The job does not work in it.
     pub save_ms: u64,
     /// The time until a job that was saved works again on another machine.
@@ -101,6 +103,20 @@ pub struct Notice {
     pub blind_ms: u64,
 }
 
+impl Work {
+    /// The checkpoint interval as workers count it: from the beginning of a save to that of the next. `None` for jobs
+    /// that can't be cut.
+    #[must_use]
+    pub fn interval_ms(&self) -> Option<u64> {
+        self.checkpoint_ms.map(|work_ms| work_ms.get().saturating_add(self.save_ms))
+    }
+
+    /// Sets that interval. A save that takes longer leaves hardly any time to work.
+    pub fn set_interval_ms(&mut self, interval_ms: u64) {
+        self.checkpoint_ms = NonZeroU64::new(interval_ms.saturating_sub(self.save_ms).max(1));
+    }
+}
+
 impl Model {
     /// A model of `jobs` equal jobs without evictions, saves and boot times, as a base for changes.
     ///
@@ -111,6 +127,7 @@ impl Model {
             work: Work {
                 jobs_ms: vec![job_ms; jobs],
                 checkpoint_ms: NonZeroU64::new(5 * MINUTE_MS),
+                is_careful: true,
                 save_ms: 0,
                 restore_ms: 0,
                 save_cost: Cost::default(),

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::draws::{Draws, Losing};
 use super::jobs::Jobs;
 use super::machine::{Machine, Role};
 use super::model::{Evictions, Model};
@@ -16,9 +15,9 @@ use crate::vm_state::MaxPrice;
 
 /// Runs the jobs of `model` under `strategy` once.
 ///
-/// The same seed gives the same result, and the same market for all strategies: the moment of a series at which it
-/// begins, and when how large a share of the machines is lost together. `model` and `strategy` must have passed their
-/// checks.
+/// The same seed gives the same result, and the same [`Draws`] for all strategies: how long each machine boots and
+/// lives, the moment of a series at which it begins, and when how large a share of the machines is lost together.
+/// `model` and `strategy` must have passed their checks.
 #[must_use]
 pub fn simulate(model: &Model, strategy: &Strategy, seed: u64) -> Outcome {
     let mut run = Run::new(model, strategy, seed);
@@ -83,24 +82,24 @@ pub(super) struct Run<'a> {
     pub(super) spot_running: u32,
     /// The most Spot machines that can be had.
     pub(super) capacity: u32,
+    pub(super) draws: Draws,
     pub(super) random: ChaCha8Rng,
     pub(super) outcome: Outcome,
     /// Since when the fleet's queue is empty; moved jobs may be left.
     pub(super) empty_since_ms: Option<u64>,
-    market: ChaCha8Rng,
     /// The rest of the series, as changes of the capacity.
     capacities: Option<Box<dyn Iterator<Item = (u64, u32)> + 'a>>,
-    burst_share: f64,
+    /// The next loss, and how many times several machines were evicted at once.
+    losing: Option<Losing>,
+    losses: u32,
+    choices: u32,
     events: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
 }
 
 impl<'a> Run<'a> {
     fn new(model: &'a Model, strategy: &'a Strategy, seed: u64) -> Self {
-        // ChaCha, because its numbers are the same on every machine and in every version.
-        let random = ChaCha8Rng::seed_from_u64(seed);
-        let mut market = random.clone();
-        market.set_stream(1);
+        let draws = Draws::new(seed);
         Self {
             model,
             strategy,
@@ -111,12 +110,14 @@ impl<'a> Run<'a> {
             running: 0,
             spot_running: 0,
             capacity: u32::MAX,
-            random,
+            random: draws.others(),
+            draws,
             outcome: Outcome::default(),
             empty_since_ms: None,
-            market,
             capacities: None,
-            burst_share: 0.0,
+            losing: None,
+            losses: 0,
+            choices: 0,
             events: BinaryHeap::new(),
             scheduled: 0,
         }
@@ -153,7 +154,7 @@ impl<'a> Run<'a> {
             Evictions::Each(_) => {}
             Evictions::Together(_) => self.schedule_burst(),
             Evictions::Capacity(series) => {
-                let start_ms = self.market.random_range(0..series.length_ms());
+                let start_ms = self.draws.begins_ms(series);
                 let most = u64::from(series.most().max(1));
                 let scaled = move |count: u32| {
                     u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
@@ -179,8 +180,8 @@ impl<'a> Run<'a> {
 
     fn schedule_burst(&mut self) {
         if let Evictions::Together(bursts) = &self.model.market.evictions {
-            let (after_ms, share) = bursts.draw(&mut self.market);
-            self.burst_share = share;
+            let (after_ms, losing) = self.draws.loss(bursts, self.losses);
+            (self.losing, self.losses) = (Some(losing), self.losses + 1);
             self.schedule(self.now_ms.saturating_add(after_ms), Event::Burst);
         }
     }
@@ -212,17 +213,10 @@ impl<'a> Run<'a> {
         self.machines[machine].epoch == epoch
     }
 
-    /// Loses a share of the Spot machines. Of the machine that it divides, chance decides.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "a share of a number of machines"
-    )]
+    /// Loses a share of the Spot machines.
     fn burst(&mut self) {
         let exposed = self.exposed().count();
-        let victims = (exposed as f64 * self.burst_share + self.random.random::<f64>()) as usize;
-        self.evict_some(victims);
+        self.evict_some(self.losing.map_or(0, |losing| losing.of(exposed)));
         self.schedule_burst();
     }
 
@@ -239,14 +233,11 @@ impl<'a> Run<'a> {
     }
 
     fn evict_some(&mut self, count: usize) {
-        let mut exposed: Vec<_> = self.exposed().collect();
-        let count = count.min(exposed.len());
-        let (victims, _) = exposed.partial_shuffle(&mut self.random, count);
-        // In the order of their places, so that the shuffle decides nothing but who.
-        victims.sort_unstable();
-        for machine in victims.iter().copied() {
+        let exposed: Vec<_> = self.exposed().collect();
+        for machine in self.draws.choose(self.choices, &exposed, count) {
             self.evict(machine, false);
         }
+        self.choices += 1;
     }
 
     /// Evicts the machines whose maximum the price has passed.

@@ -2,15 +2,31 @@
 
 use rand::Rng;
 
+use super::jobs::{Home, Job};
 use super::machine::{Phase, Role, Slot};
 use super::model::Work;
 use super::pace::Pace;
 use super::run::{Event, Run};
 
+/// How long a drain of a worker may take, and for which share of that and of the notice its jobs may save. Then it cuts
+/// them off at their last save. (`reprieve_core::deadline` has the same.)
+const DRAIN_MS: u64 = 10_000;
+const SAVING_PERCENT: u64 = 60;
+
 impl Work {
-    fn pace(&self) -> Pace {
-        Pace { save_ms: self.save_ms, interval: self.checkpoint_ms }
+    fn pace(&self, is_careful: bool) -> Pace {
+        Pace {
+            save_ms: self.save_ms,
+            interval: self.checkpoint_ms,
+            is_careful: is_careful && self.is_careful,
+        }
     }
+}
+
+/// The longest save after a notice that leaves `lead_ms`.
+const fn saves_within_ms(lead_ms: u64) -> u64 {
+    let whole_ms = if lead_ms < DRAIN_MS { lead_ms } else { DRAIN_MS };
+    whole_ms * SAVING_PERCENT / 100
 }
 
 impl Run<'_> {
@@ -18,11 +34,13 @@ impl Run<'_> {
     pub(super) fn offer(&mut self, machine: usize, slot: usize) {
         let of_swap = self.machines[machine].role == Role::Swap;
         let epoch = self.machines[machine].epoch;
-        let queue = self.jobs.queue(of_swap);
-        if let Some(job) = queue.jobs.pop_front() {
-            return self.run_job(job, machine, slot);
+        while let Some(job) = self.jobs.queue(of_swap).jobs.pop_front() {
+            if self.jobs.states[job].home != Home::Leaving {
+                return self.run_job(job, machine, slot);
+            }
+            self.hand_over(job);
         }
-        queue.free.push((machine, epoch, slot));
+        self.jobs.queue(of_swap).free.push((machine, epoch, slot));
         if of_swap {
             self.schedule_idle(machine);
         }
@@ -30,10 +48,14 @@ impl Run<'_> {
 
     /// Receives a job that was interrupted: on a slot that waits, or later.
     pub(super) fn receive(&mut self, job: usize) {
-        let of_swap = self.jobs.states[job].is_swapped;
+        let of_swap = self.jobs.states[job].home == Home::Regular;
         while let Some((machine, epoch, slot)) = self.jobs.queue(of_swap).free.pop() {
             let place = &self.machines[machine];
             if place.epoch == epoch && place.phase == Phase::Working {
+                if self.jobs.states[job].home == Home::Leaving {
+                    self.jobs.queue(of_swap).free.push((machine, epoch, slot));
+                    return self.hand_over(job);
+                }
                 return self.run_job(job, machine, slot);
             }
         }
@@ -43,12 +65,21 @@ impl Run<'_> {
         }
     }
 
+    /// Moves a job to regular machines. The worker that receives it next does that, however long it waits until then.
+    fn hand_over(&mut self, job: usize) {
+        self.jobs.move_away(job);
+        self.outcome.swaps += 1;
+        self.note_empty();
+        self.receive(job);
+    }
+
     fn run_job(&mut self, job: usize, machine: usize, slot: usize) {
         let work = &self.model.work;
-        let (left_ms, is_saved) = (self.jobs.states[job].left_ms, self.jobs.states[job].is_saved);
+        let Job { left_ms, is_saved, is_careful, .. } = self.jobs.states[job];
         let restore_ms = if is_saved { work.restore_ms } else { 0 };
         self.outcome.restores += u64::from(is_saved);
-        let done_ms = self.now_ms.saturating_add(restore_ms).saturating_add(work.pace().duration_ms(left_ms));
+        let works_ms = work.pace(is_careful).duration_ms(left_ms);
+        let done_ms = self.now_ms.saturating_add(restore_ms).saturating_add(works_ms);
         let place = &mut self.machines[machine];
         if let Slot::Idle { since_ms } = place.slots[slot] {
             self.outcome.time.idle_ms += self.now_ms - since_ms;
@@ -61,7 +92,8 @@ impl Run<'_> {
     /// Counts a job as done, and offers its slot.
     pub(super) fn complete(&mut self, machine: usize, slot: usize) {
         let Slot::Busy { restore_ms, job, .. } = self.machines[machine].slots[slot] else { return };
-        let (pace, left_ms) = (self.model.work.pace(), self.jobs.states[job].left_ms);
+        let Job { left_ms, is_careful, .. } = self.jobs.states[job];
+        let pace = self.model.work.pace(is_careful);
         self.outcome.time.restoring_ms += restore_ms;
         self.outcome.time.kept_ms += left_ms;
         self.outcome.time.saving_ms += pace.duration_ms(left_ms) - left_ms;
@@ -79,12 +111,12 @@ impl Run<'_> {
         let Slot::Busy { since_ms, restore_ms, job } = self.machines[machine].slots[slot] else { return };
         let elapsed_ms = self.now_ms - since_ms;
         let work = &self.model.work;
-        let left_ms = self.jobs.states[job].left_ms;
-        let mut progress = work.pace().after(left_ms, elapsed_ms.saturating_sub(restore_ms));
+        let Job { left_ms, is_careful, .. } = self.jobs.states[job];
+        let mut progress = work.pace(is_careful).after(left_ms, elapsed_ms.saturating_sub(restore_ms));
         let mut stopped_ms = self.now_ms;
         let saves_at_last = work.checkpoint_ms.is_some()
             && progress.unsaved_ms > 0
-            && lead_ms.is_some_and(|lead_ms| progress.save_left_ms <= lead_ms);
+            && lead_ms.is_some_and(|lead_ms| progress.save_left_ms <= saves_within_ms(lead_ms));
         if saves_at_last {
             stopped_ms += progress.save_left_ms;
             progress.saving_ms += progress.save_left_ms;
@@ -99,21 +131,25 @@ impl Run<'_> {
         self.outcome.saves += progress.saves;
         self.outcome.interruptions += 1;
         self.machines[machine].slots[slot] = Slot::Idle { since_ms: stopped_ms };
-        self.count_interruption(job, progress.saved_ms);
+        self.count_interruption(job, progress.saved_ms, lead_ms.is_none());
         let visible_ms =
             if lead_ms.is_some() { stopped_ms } else { stopped_ms.saturating_add(self.lease_left_ms()) };
         self.schedule(visible_ms, Event::Visible { job });
     }
 
-    fn count_interruption(&mut self, job: usize, saved_ms: u64) {
+    fn count_interruption(&mut self, job: usize, saved_ms: u64, is_death: bool) {
         let state = &mut self.jobs.states[job];
         state.left_ms -= saved_ms;
         state.is_saved |= saved_ms > 0;
-        state.interruptions = if saved_ms > 0 { 1 } else { state.interruptions + 1 };
-        if !state.is_swapped && self.strategy.swap.is_some_and(|swap| state.interruptions >= swap.after) {
-            self.jobs.move_away(job);
-            self.outcome.swaps += 1;
-            self.note_empty();
+        // Those since it last saved something: a death comes after that, and a notice's end with it.
+        if saved_ms > 0 {
+            (state.interruptions, state.is_careful) = (0, false);
+        }
+        state.interruptions += u32::from(is_death || saved_ms == 0);
+        state.is_careful |= is_death;
+        if state.home != Home::Regular {
+            let is_enough = self.strategy.swap.is_some_and(|swap| state.interruptions >= swap.after);
+            state.home = if is_enough { Home::Leaving } else { Home::Fleet };
         }
     }
 

@@ -1,9 +1,6 @@
 //! Requests for machines, and their boots.
 
-use rand::Rng;
-
 use super::machine::{Phase, Role, Slot};
-use super::model::Evictions;
 use super::run::{Event, Run};
 use super::strategy::Upkeep;
 use crate::vm_state::{Conditions, Input, VmState};
@@ -33,7 +30,7 @@ impl Run<'_> {
             Role::Regular | Role::Swap => true,
             Role::Spot => {
                 let input = if state == VmState::Stopped { Input::Restart } else { Input::Deploy };
-                let capacity = self.has_capacity();
+                let capacity = self.has_capacity(machine);
                 let conditions = self.conditions(capacity);
                 state.after(input, &conditions) == VmState::Running
             }
@@ -64,9 +61,11 @@ impl Run<'_> {
         }
     }
 
-    fn has_capacity(&mut self) -> bool {
-        let refused = self.model.market.refused;
-        self.spot_running < self.capacity && !(refused > 0.0 && self.random.random_bool(refused))
+    fn has_capacity(&mut self, machine: usize) -> bool {
+        let place = &mut self.machines[machine];
+        place.requests += 1;
+        self.spot_running < self.capacity
+            && !self.draws.is_refused(self.model.market.refused, machine, place.requests)
     }
 
     /// Azure tries to restore a machine for a while; everybody else tries until there is one.
@@ -84,12 +83,12 @@ impl Run<'_> {
     }
 
     fn allocate(&mut self, machine: usize) {
-        let (least_ms, most_ms) = self.model.machines.boot_ms;
-        let boot_ms =
-            if least_ms == most_ms { least_ms } else { self.random.random_range(least_ms..=most_ms) };
         let now_ms = self.now_ms;
+        let fate = self.draws.fate(self.model, machine, self.machines[machine].starts);
         let place = &mut self.machines[machine];
         place.epoch += 1;
+        place.starts += 1;
+        place.is_announced = fate.is_announced;
         place.phase = Phase::Booting;
         place.is_requested = false;
         place.state = VmState::Running;
@@ -101,19 +100,13 @@ impl Run<'_> {
         }
         if role == Role::Spot {
             self.spot_running += 1;
-            self.schedule_end_of_life(machine, epoch);
+            // A life begins with the allocation, so that it may end during the boot.
+            if let Some(lives_ms) = fate.lives_ms {
+                self.schedule(now_ms.saturating_add(lives_ms), Event::Evict { machine, epoch });
+            }
         }
         self.count_quota();
-        self.schedule(now_ms.saturating_add(boot_ms), Event::Ready { machine, epoch });
-    }
-
-    /// A life begins with the allocation, so that it may end during the boot.
-    fn schedule_end_of_life(&mut self, machine: usize, epoch: u32) {
-        if let Evictions::Each(lifetime) = &self.model.market.evictions
-            && let Some(lives_ms) = lifetime.draw_ms(&mut self.random)
-        {
-            self.schedule(self.now_ms.saturating_add(lives_ms), Event::Evict { machine, epoch });
-        }
+        self.schedule(now_ms.saturating_add(fate.boot_ms), Event::Ready { machine, epoch });
     }
 
     fn count_quota(&mut self) {

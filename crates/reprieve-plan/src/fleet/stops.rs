@@ -1,7 +1,5 @@
 //! Evictions, and the other ends of machines.
 
-use rand::Rng;
-
 use super::machine::{Phase, Role, Slot};
 use super::run::{Event, Run};
 use super::strategy::Upkeep;
@@ -19,7 +17,7 @@ impl Run<'_> {
         self.outcome.price_evictions += u32::from(for_price);
         self.outcome.boot_evictions += u32::from(is_booting);
         self.machines[machine].evicted_for_price = for_price;
-        let lead_ms = if is_booting { None } else { self.draw_notice(machine) };
+        let lead_ms = if is_booting { None } else { self.notice_ms(machine) };
         let lost_ms = self.outcome.time.lost_ms;
         for slot in 0..self.machines[machine].slots.len() {
             self.interrupt(machine, slot, lead_ms);
@@ -39,11 +37,10 @@ impl Run<'_> {
     }
 
     /// The time that a notice leaves; `None` without one. It is the machine's last boot that enables notices.
-    fn draw_notice(&mut self, machine: usize) -> Option<u64> {
-        let notice = self.model.market.notice?;
-        let is_blind = self.now_ms - self.machines[machine].working_since_ms < notice.blind_ms;
-        (!is_blind && (notice.share >= 1.0 || self.random.random_bool(notice.share)))
-            .then_some(notice.lead_ms)
+    fn notice_ms(&self, machine: usize) -> Option<u64> {
+        let (notice, place) = (self.model.market.notice?, &self.machines[machine]);
+        let is_blind = self.now_ms - place.working_since_ms < notice.blind_ms;
+        (!is_blind && place.is_announced).then_some(notice.lead_ms)
     }
 
     /// Takes an evicted machine away, and asks for another if anybody does.

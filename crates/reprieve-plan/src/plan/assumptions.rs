@@ -173,7 +173,7 @@ fn save(inputs: &Inputs) -> Assumption {
 
 fn interval(inputs: &Inputs, scenarios: &[Scenario]) -> Option<Assumption> {
     let seconds = |scenario: &Scenario| {
-        scenario.model.work.checkpoint_ms.map_or(0, |interval| interval.get() / 1000).to_string()
+        scenario.model.work.interval_ms().map_or(0, |interval_ms| interval_ms / 1000).to_string()
     };
     let value = scenarios.iter().map(seconds).collect::<Vec<_>>().join(" and ");
     inputs.can_save.then(|| {

@@ -1,7 +1,5 @@
 //! The worlds in which strategies are compared: one for each end of what is known of evictions.
 
-use std::num::NonZeroU64;
-
 use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known};
 use crate::availability::Loss;
 use crate::checkpoint::{between_ms, young_ms};
@@ -102,12 +100,10 @@ impl Scenario {
     /// Sets the interval to which workers come in this world: by the losses of a first run, and those that they assume.
     pub(super) fn set_interval(&mut self, instances: u32) {
         let work = &mut self.model.work;
-        let interval = |between_ms| NonZeroU64::new(young_ms(work.save_ms, between_ms));
-        let assumed = interval(between_ms(0, 0));
-        work.checkpoint_ms = assumed;
+        work.set_interval_ms(young_ms(work.save_ms, between_ms(0, 0)));
         let pilot = simulate(&self.model, &Strategy::steady_fleet(instances), 0);
         let vm_ms = pilot.hours.iter().map(|hour| hour.spot_ms).sum();
         let work = &mut self.model.work;
-        work.checkpoint_ms = NonZeroU64::new(young_ms(work.save_ms, between_ms(pilot.unsaved, vm_ms)));
+        work.set_interval_ms(young_ms(work.save_ms, between_ms(pilot.unsaved, vm_ms)));
     }
 }

@@ -3,40 +3,61 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use reprieve_sim::batch::{self, Compared, Details, Row};
 use reprieve_sim::fleet::{self, Run};
 use reprieve_sim::survival::{self, AGES_H, HELD_PERCENT};
 
 const USAGE: &str = "\
-Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going] [--survival N]
+Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going] [--survival N] [--plan [TEXT] [--runs N]]
 
   --seeds N      how many seeds to run; default 1000
   --from S       the first one; default 0
   --replay S     one seed, with all that happens in it
   --keep-going   also after a violation
   --survival N   instead: N fleets with a known law, in nine of ten of which the ledger's band must hold it
+  --plan TEXT    instead: the model of a plan against real workers, in the scenarios whose names contain TEXT;
+                 in all of them without it; `tuning` and `held-out` are the two halves
+  --runs N       how often each is done; default 200
 
 Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.
 ";
 
 /// The command line's options.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Asked {
     seeds: u64,
     from: u64,
     replay: Option<u64>,
     keep_going: bool,
     survival: Option<u64>,
+    plan: Option<String>,
+    runs: u32,
 }
 
 fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
-    let mut asked = Asked { seeds: 1_000, from: 0, replay: None, keep_going: false, survival: None };
-    let mut arguments = arguments;
+    let mut asked = Asked {
+        seeds: 1_000,
+        from: 0,
+        replay: None,
+        keep_going: false,
+        survival: None,
+        plan: None,
+        runs: 200,
+    };
+    let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
+        if argument == "--plan" {
+            asked.plan = Some(arguments.next_if(|next| !next.starts_with("--")).unwrap_or_default());
+            continue;
+        }
         let mut number = || arguments.next()?.replace('_', "").parse().ok();
         match argument.as_str() {
             "--seeds" => asked.seeds = number()?,
             "--from" => asked.from = number()?,
             "--replay" => asked.replay = Some(number()?),
+            "--runs" => {
+                asked.runs = number().and_then(|runs| u32::try_from(runs).ok()).filter(|runs| *runs > 0)?
+            }
             "--survival" => asked.survival = Some(number()?),
             "--keep-going" => asked.keep_going = true,
             _ => return None,
@@ -52,14 +73,14 @@ fn main() -> ExitCode {
         let _written = out.write_all(USAGE.as_bytes());
         return ExitCode::from(2);
     };
-    match simulate(asked, &mut out) {
+    match simulate(&asked, &mut out) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Runs the seeds, and returns whether all promises were kept.
-fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
+fn simulate(asked: &Asked, out: &mut impl Write) -> io::Result<bool> {
     if let Some(seed) = asked.replay {
         let run = fleet::run(seed).map_err(io::Error::other)?;
         show(&run, out)?;
@@ -68,6 +89,11 @@ fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
     let began = tokio::time::Instant::now();
     if let Some(fleets) = asked.survival {
         let is_kept = survive(asked.from, fleets, out)?;
+        writeln!(out, "took {} ms", began.elapsed().as_millis())?;
+        return Ok(is_kept);
+    }
+    if let Some(plan) = &asked.plan {
+        let is_kept = compare(plan, asked.runs, out)?;
         writeln!(out, "took {} ms", began.elapsed().as_millis())?;
         return Ok(is_kept);
     }
@@ -116,6 +142,27 @@ fn survive(from: u64, fleets: u64, out: &mut impl Write) -> io::Result<bool> {
         writeln!(out, "at {hours} h the band holds the true share in {held} of {fleets} fleets")?;
     }
     Ok(is_kept)
+}
+
+/// Compares the model of a plan with real workers on one core, and returns whether they are close in 18 of 20
+/// scenarios.
+fn compare(wanted: &str, runs: u32, out: &mut impl Write) -> io::Result<bool> {
+    let (mut rows, mut close, mut all) = (Vec::new(), 0, 0);
+    for scenario in batch::all().map_err(io::Error::other)? {
+        let half = if scenario.is_held_out { "held-out" } else { "tuning" };
+        if wanted != half && !scenario.name.contains(wanted) {
+            continue;
+        }
+        let began = tokio::time::Instant::now();
+        let compared = Compared::new(&scenario, runs).map_err(io::Error::other)?;
+        writeln!(out, "{half}: {} ({:.1} s)", scenario.name, began.elapsed().as_secs_f64())?;
+        write!(out, "{}", Details(&compared))?;
+        out.flush()?;
+        rows.push(Row(&scenario, &compared).to_string());
+        (close, all) = (close + usize::from(compared.is_within()), all + 1);
+    }
+    writeln!(out, "\n{}\n{}\n\n{close} of {all} within 10 %", batch::HEAD, rows.join("\n"))?;
+    Ok(close * 20 >= all * 18)
 }
 
 /// Prints a run: its plan, its history, and its violations.

@@ -178,12 +178,13 @@ impl Saver {
         (self.loaded, self.saved, self.went_back) = (Some(to), None, true);
     }
 
-    /// Reports whether to save after a step. Counts the step.
+    /// Reports whether to save after a step. Counts the step. A step that waits may have ended because a save was due
+    /// by what it was told; it would end again at once if that were not so any more.
     pub(super) fn is_due_after_step(&mut self) -> bool {
         let careful = self.careful_steps > 0;
         self.careful_steps = self.careful_steps.saturating_sub(1);
         let every = if self.is_careful() { self.careful_gap() } else { self.interval() };
-        self.is_asked() || careful || self.tried.elapsed() >= every
+        self.is_asked() || careful || self.tried.elapsed() >= every || self.run.saves.is_due()
     }
 
     /// Whether the job saves more often, because it vanished before.
