@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, DEFER_MIN, Limits, Places};
+use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, DependencyHandle};
@@ -232,10 +232,9 @@ impl Kind {
         has_place && self.limits.in_fleet.is_none() && self.known_to_be_away().is_none()
     }
 
-    /// Returns for how long one more message is deferred, where so many kinds have some that are; at most for
-    /// `longest`.
+    /// Returns for how long one more message is deferred that waits for `missing`, where so many kinds have some that are.
     /// The last of its jobs that run `began` then.
-    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, longest: Duration) -> Duration {
+    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, missing: Missing) -> Duration {
         let most = self.most_here().into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let limit = most.min().unwrap_or(usize::MAX);
         let places = Places {
@@ -245,7 +244,7 @@ impl Kind {
             run: self.runs.mean(),
             of_fleet: self.limits.in_fleet.is_some(),
         };
-        self.backlog.deferral(places, kinds, longest)
+        self.backlog.deferral(places, kinds, missing)
     }
 }
 
