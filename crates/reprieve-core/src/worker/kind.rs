@@ -228,8 +228,14 @@ impl Kind {
 
     /// Whether one more of its jobs may begin, as far as is known without a call to the store.
     fn is_free(&self) -> bool {
-        let has_place = self.limits.per_worker.is_none_or(|most| self.taken.load(Relaxed) < most);
-        has_place && self.limits.in_fleet.is_none() && self.known_to_be_away().is_none()
+        let taken = self.taken.load(Relaxed);
+        let has_place = self.limits.per_worker.is_none_or(|most| taken < most);
+        // Where other workers may have the places, what was deferred lately says more than what runs here.
+        let is_open =
+            |slots: &FleetSlots, most| taken < most && !slots.is_closed() && !self.backlog.is_recent();
+        let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet);
+        let may_have_slot = in_fleet.is_none_or(|(slots, most)| is_open(slots, most as usize));
+        has_place && may_have_slot && self.known_to_be_away().is_none()
     }
 
     /// Returns for how long one more message is deferred that waits for `missing`, where so many kinds have some that are.

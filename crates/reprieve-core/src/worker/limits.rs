@@ -272,6 +272,11 @@ impl Backlog {
         away
     }
 
+    /// Whether one was deferred lately.
+    pub(super) fn is_recent(&self) -> bool {
+        self.away().since.is_some_and(|(_, last)| last.elapsed() < FORGOTTEN)
+    }
+
     /// Whether some have not returned that share with those that wait for `missing` what may return in a second.
     pub(super) fn shares(&self, missing: Missing) -> bool {
         let away = self.away();
