@@ -72,9 +72,9 @@ pub(super) struct Waits {
     /// at their own request.
     steps: AtomicU64,
     saves: AtomicU64,
-    job_waits: AtomicU64,
+    rests: AtomicU64,
     /// How often jobs may wait before it is no mark any more.
-    job_waits_max: u64,
+    rests_max: u64,
     /// How often they went on after something real.
     answers: AtomicU64,
     /// The states of jobs in which steps began, and those that were saved, since a worker began.
@@ -147,7 +147,7 @@ pub(super) enum Going {
 impl Waits {
     /// With how long the clock stands still at an unknown wait that several things can end, and how often jobs may
     /// wait at their own request and get nowhere else.
-    pub(super) fn new(real_wait: Duration, job_waits_max: u64) -> Self {
+    pub(super) fn new(real_wait: Duration, rests_max: u64) -> Self {
         Self {
             known: Mutex::default(),
             real_wait,
@@ -159,8 +159,8 @@ impl Waits {
             steps: AtomicU64::new(0),
             saves: AtomicU64::new(0),
             workers: AtomicU64::new(0),
-            job_waits: AtomicU64::new(0),
-            job_waits_max,
+            rests: AtomicU64::new(0),
+            rests_max,
             answers: AtomicU64::new(0),
             begun: Mutex::default(),
             saved: Mutex::default(),
@@ -169,7 +169,7 @@ impl Waits {
 
     /// To be called when a run begins.
     pub(super) fn note_run(&self) {
-        for count in [&self.steps, &self.saves, &self.answers, &self.job_waits] {
+        for count in [&self.steps, &self.saves, &self.answers, &self.rests] {
             count.store(0, Relaxed);
         }
     }
@@ -219,7 +219,7 @@ impl Waits {
 
     /// To be called when a job is to wait at its own request: in days of simulated time, it may do so often.
     pub(super) fn note_job_waits(&self) {
-        if self.job_waits.fetch_add(1, Relaxed) < self.job_waits_max {
+        if self.rests.fetch_add(1, Relaxed) < self.rests_max {
             self.note_mark();
         }
     }

@@ -483,6 +483,7 @@ impl fmt::Display for Report {
         }
         match self.also {
             0 => Ok(()),
+            1 => f.write_str("; not in the steps of one other kind, which needs a check of its own"),
             also => write!(f, "; not in the steps of {also} other kinds, which need checks of their own"),
         }
     }
