@@ -17,7 +17,8 @@ use crate::ids::JobId;
 pub(crate) struct ChildIds {
     /// When the job was enqueued, if it has an id of its producer's own: an earlier job may have had it.
     since_unix_ms: AtomicI64,
-    /// How often the job has waited at its own request. It is saved with the state.
+    /// How often the job has waited at its own request after it had enqueued children. It is saved with the state. Waits
+    /// without any do not count: how often a job looks for the end of its children depends on how long these take.
     waits: AtomicU64,
     /// The children since the job waited last.
     given: Mutex<GivenSoFar>,
@@ -86,7 +87,7 @@ impl ChildIds {
         self.since_unix_ms.store(since_unix_ms, Relaxed);
     }
 
-    /// How often the job has waited.
+    /// How often the job has waited after it had enqueued children.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Relaxed)
     }
@@ -105,7 +106,11 @@ impl ChildIds {
 
     /// The job waits.
     pub(crate) fn note_wait(&self) {
-        self.resume_at(self.waits() + 1, &GivenBefore::default());
+        let has_given = {
+            let given = self.given();
+            !given.in_step.is_empty() || !given.before.is_empty()
+        };
+        self.resume_at(self.waits() + u64::from(has_given), &GivenBefore::default());
     }
 
     /// The step has ended, and is not run again if its state is saved.
@@ -115,7 +120,7 @@ impl ChildIds {
         given.before.extend(in_step);
     }
 
-    /// Returns how often the job has waited, and the children of its finished steps since.
+    /// Returns how often the job has waited after it had enqueued children, and the children of its finished steps since.
     pub(crate) fn to_save(&self) -> (u64, GivenBefore) {
         let mut before: Vec<ShortId> = self.given().before.iter().copied().collect();
         before.sort_unstable();
@@ -211,6 +216,23 @@ mod tests {
         assert_eq!(give(&again, &[1, 2, 1]).unwrap(), first);
         again.resume_at(1, &GivenBefore::default());
         assert_eq!(give(&again, &[1]).unwrap(), later);
+    }
+
+    #[test]
+    fn how_often_a_job_looks_for_the_end_of_its_children_is_not_in_the_ids_of_the_next_ones() {
+        let of_second_stage = |looks| {
+            let children = ChildIds::default();
+            give(&children, &[1]).unwrap();
+            children.end_step();
+            (0..looks).for_each(|_| {
+                children.note_wait();
+                // Perhaps on another worker.
+                let (waits, before) = children.to_save();
+                children.resume_at(waits, &before);
+            });
+            give(&children, &[1]).unwrap()
+        };
+        assert_eq!(of_second_stage(1), of_second_stage(7));
     }
 
     #[test]

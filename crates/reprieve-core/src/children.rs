@@ -17,8 +17,8 @@ impl JobContext {
     ///
     /// A step that is run again, after a crash or an eviction, enqueues the same jobs, however many fit into a
     /// step or between two saves then: each has an id of its own ([`NewJob::with_id`]), and one without gets
-    /// an id from this job, from how often this job has waited by [`Step::Wait`](crate::Step::Wait), and from
-    /// its own kind and arguments. So the order does not matter; arguments that differ when the step is run
+    /// an id from this job, from how often this job has waited by [`Step::Wait`](crate::Step::Wait) after it had enqueued
+    /// some, and from its own kind and arguments. So the order does not matter; arguments that differ when the step is run
     /// again, such as the present time, make other jobs. Jobs that were enqueued before are not run a second
     /// time. Equal jobs in one call are jobs of their own. Those of two calls need ids of their own, unless the
     /// job waits in between.

@@ -39,6 +39,12 @@ impl MemoryBlobs {
         Self::default()
     }
 
+    /// Returns how long all blobs are together.
+    #[cfg(feature = "testing")]
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.blobs).values().map(|blob| blob.bytes.len() as u64).sum()
+    }
+
     fn blob(&self, bytes: impl Into<Bytes>, writer: Option<Writer>) -> Blob {
         let bytes = bytes.into();
         let version = Version::new((self.last_version.fetch_add(1, Relaxed) + 1).to_string());

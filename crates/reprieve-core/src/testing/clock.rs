@@ -66,9 +66,15 @@ pub(super) struct Waits {
     worked_us: AtomicU64,
     /// How often a step left a mark: it began in a new state, saved one, or was the last of a job.
     marks: AtomicU64,
-    /// How many steps of all jobs began in the run under way, and how many new states they saved.
+    /// How many workers began.
+    workers: AtomicU64,
+    /// How many steps of all jobs began in the run under way, how many new states they saved, and how often jobs waited
+    /// at their own request.
     steps: AtomicU64,
     saves: AtomicU64,
+    rests: AtomicU64,
+    /// How often jobs may wait before it is no mark any more.
+    rests_max: u64,
     /// How often they went on after something real.
     answers: AtomicU64,
     /// The states of jobs in which steps began, and those that were saved, since a worker began.
@@ -87,6 +93,8 @@ pub(super) struct Done {
     pub(super) marks: u64,
     /// How often they went on after something real in the run.
     pub(super) answers: u64,
+    /// How many workers began.
+    pub(super) workers: u64,
 }
 
 #[derive(Debug, Default)]
@@ -137,8 +145,9 @@ pub(super) enum Going {
 }
 
 impl Waits {
-    /// With how long the clock stands still at an unknown wait that several things can end.
-    pub(super) fn new(real_wait: Duration) -> Self {
+    /// With how long the clock stands still at an unknown wait that several things can end, and how often jobs may
+    /// wait at their own request and get nowhere else.
+    pub(super) fn new(real_wait: Duration, rests_max: u64) -> Self {
         Self {
             known: Mutex::default(),
             real_wait,
@@ -149,6 +158,9 @@ impl Waits {
             marks: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             saves: AtomicU64::new(0),
+            workers: AtomicU64::new(0),
+            rests: AtomicU64::new(0),
+            rests_max,
             answers: AtomicU64::new(0),
             begun: Mutex::default(),
             saved: Mutex::default(),
@@ -157,13 +169,14 @@ impl Waits {
 
     /// To be called when a run begins.
     pub(super) fn note_run(&self) {
-        for count in [&self.steps, &self.saves, &self.answers] {
+        for count in [&self.steps, &self.saves, &self.answers, &self.rests] {
             count.store(0, Relaxed);
         }
     }
 
     /// To be called when a worker begins: jobs may come to the same states again.
     pub(super) fn note_worker(&self) {
+        self.workers.fetch_add(1, Relaxed);
         lock(&self.begun).clear();
         lock(&self.saved).clear();
     }
@@ -180,6 +193,7 @@ impl Waits {
             worked: Duration::from_micros(self.worked_us.load(Relaxed)),
             marks: self.marks.load(Relaxed),
             answers: self.answers.load(Relaxed),
+            workers: self.workers.load(Relaxed),
         }
     }
 
@@ -201,6 +215,13 @@ impl Waits {
     /// To be called when a job ends.
     pub(super) fn note_mark(&self) {
         self.marks.fetch_add(1, Relaxed);
+    }
+
+    /// To be called when a job is to wait at its own request: in days of simulated time, it may do so often.
+    pub(super) fn note_job_waits(&self) {
+        if self.rests.fetch_add(1, Relaxed) < self.rests_max {
+            self.note_mark();
+        }
     }
 
     /// To be called when a step begins.
@@ -444,5 +465,20 @@ impl Wake for Woken {
     fn wake_by_ref(self: &Arc<Self>) {
         self.is.store(true, SeqCst);
         self.task.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_waits_of_a_jobs_own_get_somewhere_in_each_run() {
+        let waits = Waits::new(REAL_WAIT, 3);
+        for run in 1..=2 {
+            waits.note_run();
+            (0..5).for_each(|_| waits.note_job_waits());
+            assert_eq!(waits.done().marks, 3 * run);
+        }
     }
 }

@@ -13,7 +13,7 @@ use super::clock::{REAL_WAIT, Waits};
 use super::difference::{Difference, Finding, compare};
 use super::points::{Disturbance, Series};
 use super::probe::{Part, Probe};
-use super::world::{End, STEPS_MAX, Seen, Stage, World, play};
+use super::world::{BYTES_MAX, End, STEPS_MAX, Seen, Stage, World, job_waits_within, play};
 use crate::codec::{self, STACK_BYTES};
 use crate::ids::BlobName;
 use crate::job::Job;
@@ -87,6 +87,7 @@ pub struct Harness<'a, J> {
     seed: u64,
     within: Duration,
     steps_max: u64,
+    bytes_max: u64,
     real_wait: Duration,
     patience: Duration,
 }
@@ -119,6 +120,7 @@ impl<'a, J: Job> Harness<'a, J> {
             seed: 0,
             within: Duration::from_hours(30 * 24),
             steps_max: STEPS_MAX,
+            bytes_max: BYTES_MAX,
             real_wait: REAL_WAIT,
             patience: Duration::from_mins(1),
         }
@@ -137,7 +139,8 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Adds another kind of job to the workers, for a job that enqueues such jobs. It is not
-    /// disturbed by itself, but with its worker. A run ends when no message of any job is left.
+    /// disturbed by itself, but with its worker, so that a step of it that is not safe to repeat may pass, and the
+    /// [`Report`] says so: give each kind a check of its own. A run ends when no message of any job is left.
     pub fn also<K: Job>(mut self, job: K) -> Self {
         let job = Arc::new(job);
         self.also.push(Box::new(move |worker, _, waits| {
@@ -223,7 +226,8 @@ impl<'a, J: Job> Harness<'a, J> {
     /// what never comes. Default: 30 days.
     ///
     /// Whatever the time, a run is given up after 100,000 steps, with those of jobs that it enqueues, and after as many
-    /// saves of new states, outputs, or waits for something real, such as a [`compute`](crate::JobContext::compute).
+    /// saves of new states, outputs, or waits for something real, such as a [`compute`](crate::JobContext::compute);
+    /// after 20,000 jobs that it enqueues; and beyond 1 GiB of blobs.
     pub const fn within(mut self, limit: Duration) -> Self {
         self.within = limit;
         self
@@ -244,9 +248,10 @@ impl<'a, J: Job> Harness<'a, J> {
     ///
     /// A run that moves and gets nowhere is given up, too, such as one that polls for what never comes, by sleeping or by
     /// [`Step::Wait`](crate::Step::Wait): in it no step began in a state of its job that was not before on its worker,
-    /// saved one, ended a job, or wrote a new output. It may take as long, and 300 moves; or ten times as long, if its
-    /// steps compute, at least 2 ms for each move, or wait for anything real. A run that gets somewhere prints after each
-    /// such time how far it is.
+    /// saved one, ended a job, or had more outputs than before. It may take as long, and 300 moves; or ten times as long,
+    /// if its steps compute, at least 2 ms for each move, or wait for anything real. The first 15,000 waits by
+    /// [`Step::Wait`](crate::Step::Wait) in a run get somewhere, or 250 for each second of another time. A run that gets
+    /// somewhere prints after each such time how far it is.
     ///
     /// Counted in whole seconds, at least one. Default: a minute.
     pub const fn patience(mut self, longest: Duration) -> Self {
@@ -287,7 +292,7 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     fn run(self) -> Result<Report, Difference> {
-        let (points, seed) = (self.points, self.seed);
+        let (points, seed, also) = (self.points, self.seed, self.also.len());
         let series = if self.series.is_empty() {
             vec![Series::Evicted, Series::Killed, Series::Frozen, Series::FailingStore(seed)]
         } else {
@@ -305,7 +310,7 @@ impl<'a, J: Job> Harness<'a, J> {
             return Err(Difference::new(J::KIND, Disturbance::None, None, finding));
         }
         let steps = undisturbed.awaits.len();
-        let mut report = Report { kind: J::KIND, steps, runs: 1, series: Vec::new(), seed };
+        let mut report = Report { kind: J::KIND, steps, runs: 1, series: Vec::new(), seed, also };
         let mut compare_with = |disturbance| -> Result<bool, Difference> {
             let (disturbed, now_observed) = check.play(disturbance)?;
             match compare((&undisturbed, &observed), (&disturbed, &now_observed)) {
@@ -340,7 +345,7 @@ impl<'a> Check<'a> {
     fn new<J: Job>(harness: Harness<'a, J>) -> Result<Self, Difference> {
         let unable = |why| unable(J::KIND, Disturbance::None, why);
         let Harness { job, also, worker, args, inputs, before, observers, .. } = harness;
-        let Harness { seed, within, steps_max, real_wait, patience, .. } = harness;
+        let Harness { seed, within, steps_max, bytes_max, real_wait, patience, .. } = harness;
         let args = args.map_err(|why| unable(format!("the arguments: {why}")))?;
         let name = |(name, bytes)| Ok((BlobName::parse(name)?, bytes));
         let inputs: crate::error::Result<_> = inputs.into_iter().map(name).collect();
@@ -360,7 +365,8 @@ impl<'a> Check<'a> {
             seed,
             within,
             steps_max,
-            waits: Arc::new(Waits::new(real_wait)),
+            bytes_max,
+            waits: Arc::new(Waits::new(real_wait, job_waits_within(patience))),
             patience,
         };
         Ok(Self { stage, before, observers })
@@ -429,6 +435,8 @@ pub struct Report {
     runs: usize,
     series: Vec<SeriesReport>,
     seed: u64,
+    /// The number of other kinds.
+    also: usize,
 }
 
 /// One kind of disturbance.
@@ -473,7 +481,11 @@ impl fmt::Display for Report {
                 write!(f, ", {missed} of which did not come")?;
             }
         }
-        Ok(())
+        match self.also {
+            0 => Ok(()),
+            1 => f.write_str("; not in the steps of one other kind, which needs a check of its own"),
+            also => write!(f, "; not in the steps of {also} other kinds, which need checks of their own"),
+        }
     }
 }
 
@@ -525,11 +537,24 @@ mod tests {
     fn jobs_that_enqueue_jobs_without_end_are_given_up() {
         let harness = Harness { steps_max: 500, ..Harness::new(First).also(Again) };
         let message = harness.try_check().expect_err("it has no end").to_string();
-        assert!(
-            message.contains("it takes more than 500 steps, with those of jobs that it enqueues"),
-            "{message}"
-        );
+        // Jobs are counted each second.
+        let whats = [
+            "it takes more than 100 jobs",
+            "it takes more than 500 steps, with those of jobs that it enqueues",
+        ];
+        assert!(whats.iter().any(|what| message.contains(what)), "{message}");
         assert!(message.contains("give it less to do"), "{message}");
+    }
+
+    #[test]
+    fn a_report_says_which_kinds_were_not_disturbed() {
+        let report = Report { kind: "k", steps: 1, runs: 2, series: Vec::new(), seed: 0, also: 0 };
+        assert_eq!(report.to_string(), "the job \"k\" survives: 1 steps, 2 runs");
+        let report = Report { also: 2, ..report }.to_string();
+        assert!(
+            report.ends_with("; not in the steps of 2 other kinds, which need checks of their own"),
+            "{report}"
+        );
     }
 
     /// Does this for ever in its one step.
@@ -538,6 +563,8 @@ mod tests {
         Saves,
         Writes,
         Computes,
+        Enqueues,
+        WritesMuch,
     }
 
     #[async_trait::async_trait]
@@ -558,6 +585,9 @@ mod tests {
                     Self::Saves => drop(cx.save::<Self>(&at).await?),
                     Self::Writes => cx.put_output(&format!("out-{at}"), Vec::new()).await?,
                     Self::Computes => cx.compute(|| ()).await,
+                    // Of a kind that no worker has.
+                    Self::Enqueues => drop(cx.enqueue(vec![NewJob::of::<Again>(&at)?]).await?),
+                    Self::WritesMuch => cx.put_output(&format!("out-{at}"), vec![0; 1 << 20]).await?,
                 }
             }
         }
@@ -566,13 +596,15 @@ mod tests {
     #[test]
     fn a_step_that_leaves_something_new_without_end_is_given_up() {
         for (endless, what) in [
-            (Endless::Saves, "saves of new states"),
-            (Endless::Writes, "outputs"),
-            (Endless::Computes, "waits for computations"),
+            (Endless::Saves, "500 saves of new states"),
+            (Endless::Writes, "500 outputs"),
+            (Endless::Computes, "500 waits for computations"),
+            (Endless::Enqueues, "100 jobs"),
+            (Endless::WritesMuch, "20 MiB of blobs"),
         ] {
-            let harness = Harness { steps_max: 500, ..Harness::new(endless) };
+            let harness = Harness { steps_max: 500, bytes_max: 20 << 20, ..Harness::new(endless) };
             let message = harness.try_check().expect_err("it has no end").to_string();
-            assert!(message.contains(&format!("it takes more than 500 {what}")), "{message}");
+            assert!(message.contains(&format!("it takes more than {what}")), "{message}");
             assert!(message.contains("give it less to do"), "{message}");
         }
     }

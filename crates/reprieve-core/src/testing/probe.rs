@@ -130,6 +130,8 @@ impl<J: Job> Probe<J> {
         };
         if is_last {
             self.waits.note_mark();
+        } else if matches!(ended, Ok(Step::Wait(..))) {
+            self.waits.note_job_waits();
         }
     }
 }

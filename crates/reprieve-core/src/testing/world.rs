@@ -23,10 +23,10 @@ use crate::checkpoint::CheckpointEvery;
 use crate::envelope::{Data, Envelope};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId};
-use crate::memory::{self, Fault, Faults, ManualNotices, Op};
+use crate::memory::{self, Fault, Faults, ManualNotices, MemoryBlobs, Op};
 use crate::names::{ARGUMENTS, CLEANING, DRAINS, LOST_WORK, READY, RESULTS, result_blob};
 use crate::notice::{Notice, NoticeKind};
-use crate::ports::{NewMessage, Store};
+use crate::ports::{BlobStore, NewMessage, Queue, Store};
 use crate::process::Gate;
 use crate::worker::{Monitor, Settings, Stopped, Stopper, Worker, WorkerBuilder, stopping};
 use crate::{chance, clock, watch};
@@ -49,6 +49,16 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 /// The most steps of a run, and saves of new states, new outputs, and real waits: a minute or two of real time in an
 /// unoptimized build.
 pub(super) const STEPS_MAX: u64 = 100_000;
+
+/// One job in so many steps: what enqueues and runs a job takes longer than a step.
+const STEPS_PER_JOB: u64 = 5;
+
+/// The most bytes of blobs in a run.
+pub(super) const BYTES_MAX: u64 = 1 << 30;
+
+/// How often jobs may wait at their own request for each second of a run's patience, and get nowhere else: a minute of it
+/// is enough for a look each minute in ten days.
+const JOB_WAITS_A_SECOND: u64 = 250;
 
 /// How often the real time is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -88,6 +98,8 @@ pub(super) struct Stage<'a> {
     pub(super) within: Duration,
     /// The most steps of all jobs of a run, and the like.
     pub(super) steps_max: u64,
+    /// The most bytes of its blobs.
+    pub(super) bytes_max: u64,
     pub(super) waits: Arc<Waits>,
     /// How long a run may stand still or get nowhere, in real time.
     pub(super) patience: Duration,
@@ -208,8 +220,8 @@ enum Judged {
     Still,
     /// Steps move, and get nowhere, for this many times as long as they may stand still.
     Nowhere(u32),
-    /// It has done more of this than it may.
-    Endless(&'static str),
+    /// It has done more of this than it may, which is so many.
+    Endless(u64, &'static str),
     /// Nobody has taken that no step moves: one has blocked the thread that runs the test.
     Blocked(u64),
 }
@@ -228,17 +240,22 @@ struct Judge {
     marks: Unchanged<(u64, usize)>,
     /// What was done at the last progress.
     before: Done,
+    /// The most blobs at once since so many workers began: one that is written and deleted without end is no progress.
+    most_blobs: (u64, usize),
 }
 
 impl Judge {
     fn new(most: u64) -> Self {
         let (moves, progress) = (Unchanged::default(), Unchanged::default());
-        Self { most, passed: 0, moves, progress, marks: Unchanged::default(), before: Done::default() }
+        let (marks, before) = (Unchanged::default(), Done::default());
+        Self { most, passed: 0, moves, progress, marks, before, most_blobs: (0, 0) }
     }
 
     fn tick(&mut self, done: Done, blobs: usize) -> Option<Judged> {
         self.passed += 1;
-        let marks = (done.marks, blobs);
+        let most_blobs = if self.most_blobs.0 == done.workers { self.most_blobs.1.max(blobs) } else { blobs };
+        self.most_blobs = (done.workers, most_blobs);
+        let marks = (done.marks, most_blobs);
         let (still, unmarked) = (self.moves.ticks((done, blobs)), self.marks.ticks(marks));
         let nowhere = self.progress.ticks((marks, done.answers));
         if nowhere == 0 {
@@ -275,21 +292,18 @@ struct RealTicks {
 
 impl RealTicks {
     fn start(kind: &'static str, patience: Duration, run: &Run) -> Self {
-        let (waits, blobs, steps_max) = (Arc::clone(&run.waits), Arc::clone(&run.store.blobs), run.steps_max);
+        let (waits, amounts) = (Arc::clone(&run.waits), run.amounts());
         let (until, ended) = mpsc::channel::<()>();
         let (tell, judged) = unbounded_channel();
         let ticking = move || {
             let mut judge = Judge::new(ticks_of(patience));
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                // The store is in memory, and answers at once.
-                let names = blobs.list("").now_or_never().and_then(Result::ok).unwrap_or_default();
-                // Each job may have a result, and counts by its steps.
-                let outputs = names.iter().filter(|name| !name.as_str().starts_with(RESULTS)).count();
-                let is_beyond = u64::try_from(outputs).is_ok_and(|outputs| outputs >= steps_max);
-                if let Some(what) = waits.beyond(steps_max).or(is_beyond.then_some("outputs")) {
-                    _ = tell.send(Judged::Endless(what));
+                let (blobs, beyond) = amounts.look();
+                let steps = waits.beyond(amounts.steps_max).map(|what| (amounts.steps_max, what));
+                if let Some((most, what)) = steps.or(beyond) {
+                    _ = tell.send(Judged::Endless(most, what));
                 }
-                match judge.tick(waits.done(), names.len()) {
+                match judge.tick(waits.done(), blobs) {
                     Some(Judged::Blocked(ticks)) => end_blocked(kind, ticks),
                     // Who hears it may have ended.
                     Some(judged) => _ = tell.send(judged),
@@ -300,6 +314,34 @@ impl RealTicks {
         // Without the thread a run that stands still is not given up.
         drop(thread::Builder::new().name("reprieve-ticks".to_owned()).spawn(ticking));
         Self { judged, _until: until }
+    }
+}
+
+/// What a run has in its store, and how much it may have.
+struct Amounts {
+    blobs: Arc<MemoryBlobs>,
+    queue: Arc<dyn Queue>,
+    steps_max: u64,
+    bytes_max: u64,
+}
+
+impl Amounts {
+    /// Returns the number of blobs, and of what there is more than there may be, with how much there may be.
+    fn look(&self) -> (usize, Option<(u64, &'static str)>) {
+        // The store is in memory, and answers at once.
+        let names = self.blobs.list("").now_or_never().and_then(Result::ok).unwrap_or_default();
+        let waiting = self.queue.depth().now_or_never().and_then(Result::ok).map_or(0, |depth| depth.total);
+        // Each job that is done has a result, and counts by its steps and as a job.
+        let results = names.iter().filter(|name| name.as_str().starts_with(RESULTS)).count() as u64;
+        let (outputs, jobs_max) = (names.len() as u64 - results, self.steps_max / STEPS_PER_JOB);
+        let beyond = if outputs >= self.steps_max {
+            Some((self.steps_max, "outputs"))
+        } else if results + waiting > jobs_max {
+            Some((jobs_max, "jobs"))
+        } else {
+            (self.blobs.bytes() >= self.bytes_max).then_some((self.bytes_max >> 20, "MiB of blobs"))
+        };
+        (names.len(), beyond)
     }
 }
 
@@ -318,6 +360,11 @@ fn end_blocked(kind: &str, ticks: u64) -> ! {
 fn print_moving(kind: &str, ticks: u64, shown: &str) {
     let seconds = ticks.saturating_mul(TICK.as_secs());
     eprintln!("the job {kind:?} still moves after {seconds} s of real time in one run: {shown}");
+}
+
+/// Returns how often jobs may wait at their own request in a run of this patience, and get nowhere else.
+pub(super) fn job_waits_within(patience: Duration) -> u64 {
+    ticks_of(patience).saturating_mul(JOB_WAITS_A_SECOND)
 }
 
 /// Returns how many ticks this time has: at least one.
@@ -345,12 +392,16 @@ impl<T: PartialEq + Copy> Unchanged<T> {
 struct Run {
     story: Arc<Story>,
     store: Store,
+    /// The blobs of the store.
+    blobs: Arc<MemoryBlobs>,
     save_every: Duration,
     began: Instant,
     /// When it must have ended.
     until: Instant,
     /// How many steps it may take, and the like.
     steps_max: u64,
+    /// How many bytes of blobs it may have, with its inputs.
+    bytes_max: u64,
     waits: Arc<Waits>,
 }
 
@@ -364,13 +415,17 @@ pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<
     stage.waits.note_run();
     let point = if let Disturbance::At(point) = disturbance { Some(point) } else { None };
     let is_unsaved = point.is_some_and(|point| point.blow == Blow::Killed { saved: false });
+    let blobs = Arc::new(MemoryBlobs::new());
+    let inputs: usize = stage.inputs.iter().map(|(_, bytes)| bytes.len()).sum();
     let run = Run {
         story: Arc::new(Story::new(point)),
-        store: memory::store(),
+        store: Store { blobs: Arc::clone(&blobs) as Arc<dyn BlobStore>, ..memory::store() },
+        blobs,
         save_every: if is_unsaved { Duration::from_hours(24) } else { Duration::ZERO },
         began: Instant::now(),
         until: Instant::now() + stage.within,
         steps_max: stage.steps_max,
+        bytes_max: stage.bytes_max.saturating_add(inputs as u64),
         waits: Arc::clone(&stage.waits),
     };
     let job = JobId::parse(JOB)?;
@@ -393,6 +448,11 @@ pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<
         why = run.stalled(stage) => Some(why),
     };
     run.look(&job, unfinished).await
+}
+
+/// Says that a run has done more of this than it may, which is so many.
+fn endless(most: u64, what: &str) -> String {
+    format!("{ENDLESS} {most} {what}")
 }
 
 /// Stops a worker. One whose job does not end is killed.
@@ -428,7 +488,7 @@ impl Run {
                     return format!("{NOWHERE}, for {long:?} of real time: {}", self.shown());
                 }
                 // The simulated time may stand still meanwhile, and `ended` with it.
-                Some(Judged::Endless(what)) => return self.endless(what),
+                Some(Judged::Endless(most, what)) => return endless(most, what),
                 Some(Judged::Moves(ticks)) => print_moving(kind, ticks, &self.shown()),
                 // The thread could not be started.
                 None => pending().await,
@@ -436,9 +496,9 @@ impl Run {
         }
     }
 
-    /// Says that it has done more of this than it may.
-    fn endless(&self, what: &str) -> String {
-        format!("{ENDLESS} {} {what}", self.steps_max)
+    fn amounts(&self) -> Amounts {
+        let (blobs, queue) = (Arc::clone(&self.blobs), Arc::clone(&self.store.queue));
+        Amounts { blobs, queue, steps_max: self.steps_max, bytes_max: self.bytes_max }
     }
 
     /// Says how far it is.
@@ -546,7 +606,7 @@ impl Run {
                 return Err(format!("its time is over, after {steps} steps; see `Harness::within`"));
             }
             if let Some(what) = self.waits.beyond(self.steps_max) {
-                return Err(self.endless(what));
+                return Err(endless(self.steps_max, what));
             }
         }
     }
@@ -605,5 +665,26 @@ fn plan_faults(faults: &Faults, random: &mut SmallRng) {
             };
             faults.next_calls(op, random.random_range(1..=2), fault);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_that_is_written_and_deleted_without_end_is_no_progress_and_one_more_is() {
+        let (mut judge, mut done) = (Judge::new(10), Done { workers: 1, ..Done::default() });
+        let mut judged = |blobs, workers| {
+            done = Done { moves: done.moves + 1_000, workers, ..done };
+            judge.tick(done, blobs)
+        };
+        for blobs in 1..30 {
+            assert!(!matches!(judged(blobs, 1), Some(Judged::Nowhere(_))), "{blobs} blobs");
+        }
+        // As many as before, on a worker that does it again.
+        assert!((1..30).all(|blobs| !matches!(judged(blobs, 2), Some(Judged::Nowhere(_)))));
+        let after = (1..).find(|tick| judged(28 + tick % 2, 2) == Some(Judged::Nowhere(1)));
+        assert!(after.is_some_and(|ticks| ticks <= 11), "{after:?}");
     }
 }

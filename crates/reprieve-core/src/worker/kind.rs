@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::depends::Depends;
 use super::fleet_slots::FleetSlots;
-use super::limits::{Backlog, DEFER_MIN, Limits, Places};
+use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, Count, Counted, DependencyHandle};
@@ -254,14 +254,19 @@ impl Kind {
 
     /// Whether one more of its jobs may begin, as far as is known without a call to the store.
     fn is_free(&self) -> bool {
-        let has_place = self.limits.per_worker.is_none_or(|most| self.taken.load(Relaxed) < most);
-        has_place && self.limits.in_fleet.is_none() && self.known_to_be_away().is_none()
+        let taken = self.taken.load(Relaxed);
+        let has_place = self.limits.per_worker.is_none_or(|most| taken < most);
+        // Where other workers may have the places, what was deferred lately says more than what runs here.
+        let is_open =
+            |slots: &FleetSlots, most| taken < most && !slots.is_closed() && !self.backlog.is_recent();
+        let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet);
+        let may_have_slot = in_fleet.is_none_or(|(slots, most)| is_open(slots, most as usize));
+        has_place && may_have_slot && self.known_to_be_away().is_none()
     }
 
-    /// Returns for how long one more message is deferred, where so many kinds have some that are; at most for
-    /// `longest`.
+    /// Returns for how long one more message is deferred that waits for `missing`, where so many kinds have some that are.
     /// The last of its jobs that run `began` then.
-    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, longest: Duration) -> Duration {
+    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, missing: Missing) -> Duration {
         let most = self.most_here().into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let limit = most.min().unwrap_or(usize::MAX);
         let places = Places {
@@ -271,7 +276,7 @@ impl Kind {
             run: self.runs.mean(),
             of_fleet: self.limits.in_fleet.is_some(),
         };
-        self.backlog.deferral(places, kinds, longest)
+        self.backlog.deferral(places, kinds, missing)
     }
 }
 

@@ -32,8 +32,12 @@ const RETURNS: u32 = 300;
 /// The same of messages for whose jobs this machine has no room: each is away while another worker may be idle.
 const RETURNS_FOR_ROOM: u32 = 32;
 
-/// For how long one of these is deferred at most.
-pub(super) const NO_ROOM_MAX: Duration = Duration::from_mins(1);
+/// How many of these come back in a second at most: half of them, and the other half is for those that it has not seen
+/// yet, or the kinds behind them would never be reached.
+const ROOM_IN_VAIN: f64 = RETURNS_FOR_ROOM as f64 / 2.0;
+
+/// For how long one of these is deferred at most, unless so many are away that more would come back.
+const NO_ROOM_MAX: Duration = Duration::from_mins(1);
 
 /// The mean time for which messages over a limit are deferred, unless more than [`SEEN_AGAIN_MAX`] would
 /// return in a second then.
@@ -215,6 +219,35 @@ impl Places {
     }
 }
 
+/// What the job of a deferred message waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// A place under a limit, or what its jobs need. It is deferred for `longest` at most.
+    Place { longest: Duration },
+    /// Memory of this machine. Another worker may have it.
+    Room,
+}
+
+impl Missing {
+    /// How many messages may return in vain in a second, of all kinds: where they are few, and in any case.
+    const fn in_vain(self) -> (f64, f64) {
+        match self {
+            Self::Place { .. } => (SEEN_AGAIN_MAX, IN_VAIN_MOST),
+            Self::Room => (ROOM_IN_VAIN, ROOM_IN_VAIN),
+        }
+    }
+
+    /// Returns for how long a message is deferred at most, where `count` of its kind are away and `kinds` kinds have
+    /// some.
+    fn longest(self, count: f64, kinds: f64) -> Duration {
+        match self {
+            Self::Place { longest } => longest,
+            // At random up to twice the mean.
+            Self::Room => NO_ROOM_MAX.max(seconds(2.0 * count * kinds / ROOM_IN_VAIN)),
+        }
+    }
+}
+
 /// The messages of one kind that this worker has deferred because of a limit and that have not returned.
 #[derive(Debug, Default)]
 pub(super) struct Backlog(Mutex<Away>);
@@ -225,6 +258,8 @@ struct Away {
     returns: BinaryHeap<Reverse<Instant>>,
     /// Since when some are deferred again and again, and when the last was.
     since: Option<(Instant, Instant)>,
+    /// The last one was deferred because this machine had no room for its job.
+    for_room: bool,
 }
 
 impl Backlog {
@@ -238,28 +273,38 @@ impl Backlog {
         away
     }
 
-    /// Whether all have returned.
-    pub(super) fn is_empty(&self) -> bool {
-        self.away().returns.is_empty()
+    /// Whether one was deferred lately.
+    pub(super) fn is_recent(&self) -> bool {
+        self.away().since.is_some_and(|(_, last)| last.elapsed() < FORGOTTEN)
     }
 
-    /// Returns for how long one more message is deferred, where `kinds` kinds have some that are, and this one has
-    /// these `places`. At most for `longest`.
+    /// Whether some have not returned that share with those that wait for `missing` what may return in a second.
+    pub(super) fn shares(&self, missing: Missing) -> bool {
+        let away = self.away();
+        !away.returns.is_empty() && (missing != Missing::Room || away.for_room)
+    }
+
+    /// Returns for how long one more message is deferred that waits for `missing`, where `kinds` kinds have some that
+    /// are, and this one has these `places`.
     ///
     /// It returns behind all that are away, if these return at the rate that is wanted now. Where it was lower when
     /// they were deferred, those that return fill the gaps.
-    pub(super) fn deferral(&self, places: Places, kinds: usize, longest: Duration) -> Duration {
+    pub(super) fn deferral(&self, places: Places, kinds: usize, missing: Missing) -> Duration {
         let (now, mut away) = (Instant::now(), self.away());
         let recent = away.since.filter(|(_, last)| now - *last < FORGOTTEN);
         let since = recent.map_or(now, |(since, _)| since);
         away.since = Some((since, now));
+        away.for_room = missing == Missing::Room;
         let held = places.held(now - since);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let (count, kinds) = (away.returns.len() as f64, kinds.max(1) as f64);
-        let few = SEEN_AGAIN.max((count / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX)) / kinds;
+        let (few_most, in_vain) = missing.in_vain();
+        let longest = missing.longest(count, kinds);
+        // What all kinds share is only what limits each: else the more kinds there are, the longer a few are away.
+        let few = (SEEN_AGAIN / kinds).max((count / DEFER_SHORT.as_secs_f64()).min(few_most / kinds));
         let ends = places.expected_ends(held);
-        let rate = few.max(keeping_up(ends, places.limit).min(places.ends + IN_VAIN_MOST / kinds));
-        let behind = Duration::from_secs_f64((count / rate).min(DEFER_MAX.as_secs_f64()));
+        let rate = few.max(keeping_up(ends, places.limit).min(places.ends + in_vain / kinds));
+        let behind = seconds(count / rate);
         // Without a limit it is no job's end that it waits for.
         let has_limit = places.limit < usize::MAX;
         let shortest = if has_limit { held.clamp(SHORTEST, DEFER_MIN) } else { DEFER_MIN };
@@ -271,6 +316,11 @@ impl Backlog {
         away.returns.push(Reverse(now + delay));
         delay
     }
+}
+
+/// Returns so many seconds; [`DEFER_MAX`] at most.
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.min(DEFER_MAX.as_secs_f64()))
 }
 
 /// Returns a random time that is shorter or longer than `mean` by this share at most.
@@ -291,6 +341,8 @@ fn keeping_up(ends: f64, limit: usize) -> f64 {
 mod tests {
     use super::*;
 
+    const ANY_TIME: Missing = Missing::Place { longest: LEASE_MAX };
+
     /// The messages that return in a second of 20,000 that were deferred.
     async fn returning(places: Places, kinds: usize) -> f64 {
         let backlog = Backlog::default();
@@ -299,7 +351,7 @@ mod tests {
         tokio::time::advance(Duration::from_mins(10)).await;
         backlog.away().since = Some((now, Instant::now()));
         for _ in 0..20_000 {
-            let _delay = backlog.deferral(places, kinds, LEASE_MAX);
+            let _delay = backlog.deferral(places, kinds, ANY_TIME);
         }
         let returns = backlog.away().returns.clone().into_sorted_vec();
         // In the first half of the time, which is that of the most of them.
@@ -346,11 +398,46 @@ mod tests {
     async fn the_last_ones_of_a_kind_of_short_jobs_return_soon() {
         let delay = |run_ms, quiet_ms| {
             let (run, quiet) = (Some(Duration::from_millis(run_ms)), Some(Duration::from_millis(quiet_ms)));
-            Backlog::default().deferral(Places { quiet, run, ..places(1.0, 1) }, 1, LEASE_MAX).as_secs_f64()
+            Backlog::default().deferral(Places { quiet, run, ..places(1.0, 1) }, 1, ANY_TIME).as_secs_f64()
         };
         assert!((0.8..1.2).contains(&delay(10, 10)));
         assert!((2.4..3.6).contains(&delay(3_000, 10)));
         assert!((4.0..6.0).contains(&delay(60_000, 10)));
+    }
+
+    /// The mean time for which one more message is deferred, where so many of its kind are away, and `kinds` have some.
+    fn mean(count: usize, kinds: usize, missing: Missing) -> f64 {
+        let backlog = Backlog::default();
+        let long = Instant::now() + Duration::from_hours(24);
+        let delay = || {
+            backlog.away().returns = vec![Reverse(long); count].into();
+            backlog.deferral(places(0.0, usize::MAX), kinds, missing).as_secs_f64()
+        };
+        (0..500).map(|_| delay()).sum::<f64>() / 500.0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_minute_is_no_longer_where_several_kinds_are_over_their_limits() {
+        for (count, kinds, seconds) in
+            [(480, 1, 65.0), (480, 4, 65.0), (10, 4, 13.0), (1_920, 1, 65.0), (1_920, 4, 245.0)]
+        {
+            let seen = mean(count, kinds, ANY_TIME);
+            assert!(
+                (seconds * 0.85..seconds * 1.15).contains(&seen),
+                "{count} of each of {kinds} kinds: {seen} s"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_machine_has_no_room_for_takes_half_of_its_returns_however_much_it_is() {
+        for (count, kinds) in [(100, 1), (500, 1), (1_500, 1), (10_000, 1), (1_000, 3), (10_000, 3)] {
+            let seen = mean(count, kinds, Missing::Room);
+            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+            let returns = (count * kinds) as f64 / seen;
+            assert!(returns < 19.0, "{count} of each of {kinds} kinds: {returns} a second");
+            assert!(count > 500 || seen <= 35.0, "few are soon seen again, after {seen} s");
+        }
     }
 
     #[test]

@@ -574,7 +574,7 @@ type Nowhere = fn(&reprieve_core::JobContext) -> futures_util::future::BoxFuture
 
 #[test]
 fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
-    let ways: [(&str, Nowhere); 7] = [
+    let ways: [(&str, Nowhere); 8] = [
         ("saves the same", |cx| {
             Box::pin(async {
                 loop {
@@ -608,6 +608,14 @@ fn a_job_that_moves_and_gets_nowhere_is_given_up_in_real_time() {
             Box::pin(async {
                 loop {
                     tokio::task::yield_now().await;
+                }
+            })
+        }),
+        ("writes and deletes an output", |cx| {
+            Box::pin(async {
+                loop {
+                    cx.put_output("out", Vec::new()).await.ok()?;
+                    cx.delete_output("out").await.ok()?;
                 }
             })
         }),

@@ -131,6 +131,46 @@ fn a_job_that_waits_at_its_own_request_survives() {
     assert_eq!(Harness::new(job).check().steps(), 3);
 }
 
+/// Enqueues two jobs, looks every five seconds whether they are done, and then does so with two more.
+#[test]
+fn a_job_of_two_stages_whose_children_take_longer_where_they_are_disturbed_survives() {
+    type At = (u32, Vec<JobId>);
+    let job: Steps<(), At, Vec<JobId>> = Steps::new(Default::default, |cx, (), (stage, mut ids): At| {
+        Box::pin(async move {
+            if cx.results::<u32>(&ids).await?.iter().any(Option::is_none) {
+                return Ok(Step::Wait((stage, ids), Duration::from_secs(5)));
+            }
+            if stage == 2 {
+                return Ok(Step::Done(ids));
+            }
+            let items = [10, 11].map(|item| NewJob::of::<Slow>(&(item + stage)).unwrap());
+            ids = cx.enqueue(items.into()).await?;
+            Ok(Step::Wait((stage + 1, ids), Duration::from_secs(5)))
+        })
+    });
+    Harness::new(job).also(Slow).killed_at_every_step().evicted_at_every_step().check();
+}
+
+/// Takes twelve seconds.
+#[derive(Debug)]
+struct Slow;
+
+#[async_trait]
+impl Job for Slow {
+    const KIND: &'static str = "slow";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, cx: &JobContext, args: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        sleep(Duration::from_secs(12)).await;
+        cx.put_output("out", vec![1]).await?;
+        Ok(Step::Done(*args))
+    }
+}
+
 /// Fails for the argument 1.
 #[derive(Debug)]
 struct Item;

@@ -166,6 +166,32 @@ async fn another_kind_is_reached_behind_a_large_backlog_of_a_limited_one_at_a_bo
     }
 }
 
+/// A free place in the fleet is worth as much as no limit, as long as none of its jobs went back.
+#[tokio::test(start_paused = true)]
+async fn a_kind_with_a_free_place_in_the_fleet_is_reached_behind_the_backlog_of_another_such_kind() {
+    for call in [ms(10), ms(30)] {
+        let (store, begun) = (memory::store(), Begun::default());
+        let producer = Producer::new(store.clone());
+        producer.enqueue(vec![NewJob::of::<Takes<true>>(&60_000).unwrap(); 3_000]).await.unwrap();
+        producer.enqueue(vec![NewJob::of::<Takes<false>>(&1_000).unwrap()]).await.unwrap();
+        let (slow, faults) = Faults::wrap(store.clone());
+        for op in Op::ALL {
+            faults.every_call(op, Fault::Delay(call));
+        }
+        let worker = Worker::builder(slow).settings(Settings { concurrency: 8, ..settings() });
+        let worker = worker.job(Takes::<true>(Arc::clone(&begun.limited)));
+        let worker = worker.job(Takes::<false>(Arc::clone(&begun.free)));
+        let worker = worker.limits::<Takes<true>>(one_in_fleet()).limits::<Takes<false>>(one_in_fleet());
+        let _worker = start_built(worker);
+        let start = Instant::now();
+        while begun.free.lock().unwrap().is_empty() {
+            assert!(start.elapsed() < secs(120), "calls of {call:?}: {} are ready", ready(&store).await);
+            sleep(secs(1)).await;
+        }
+        println!("calls of {call:?}: {:?}", start.elapsed());
+    }
+}
+
 /// A job of either kind that runs for so many milliseconds.
 struct Takes<const LIMITED: bool>(Arc<Mutex<Vec<Instant>>>);
 

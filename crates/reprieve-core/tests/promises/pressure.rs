@@ -326,6 +326,24 @@ async fn a_worker_without_memory_leaves_the_work_to_those_that_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_kinds_are_reached_behind_any_number_of_jobs_that_a_machine_has_no_room_for() {
+    for (hungry, longest) in [(300, secs(30)), (2_000, secs(180))] {
+        on_one_clock();
+        let (store, machine) = (memory::store(), Simulated::new());
+        let producer = Producer::new(store.clone());
+        producer.enqueue(vec![NewJob::of::<Hungry>(&600).unwrap(); hungry]).await.unwrap();
+        producer.enqueue(vec![NewJob::of::<Modest>(&()).unwrap()]).await.unwrap();
+        let reserve = Some(MemoryReserve::Bytes(100 * MIB));
+        let settings = Settings { concurrency: 8, memory_reserve: reserve, ..saving_never() };
+        let worker = Worker::builder(store.clone()).settings(settings).job(Hungry(machine.clone()));
+        let limits = Limits { memory: Some(200 * MIB), ..Limits::default() };
+        let worker = worker.job(Modest(machine.clone())).limits::<Hungry>(limits);
+        let _worker = start_built(worker.pressure_of(Arc::new(machine.clone())));
+        within(longest, "the modest job", async || machine.get().modest_done == 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_takes_more_than_there_is_runs_when_no_other_does() {
     let limits = Limits { memory: Some(4 * GIB), ..Limits::default() };
     let (store, machine, worker) = hungry_and_modest(limits, Some(MemoryReserve::Percent(10))).await;

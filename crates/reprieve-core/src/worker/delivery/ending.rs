@@ -30,7 +30,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
-use crate::worker::limits::NO_ROOM_MAX;
+use crate::worker::limits::Missing;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -483,7 +483,7 @@ impl Guardian {
         // Few were asked to wait; of the others there may be any number.
         let delay = match needed.wait() {
             wait if has_run => wait,
-            wait => self.delay_among(&kind, needed.longest_wait()).max(wait),
+            wait => self.delay_among(&kind, Missing::Place { longest: needed.longest_wait() }).max(wait),
         };
         let (job, dependency) = (assignment.job(), needed.name());
         tracing::debug!(%job, kind = kind.name, dependency, ?delay, "what the job needs is away; deferring it");
@@ -498,7 +498,7 @@ impl Guardian {
         place: &'static str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind, kind.longest_over_limit());
+        let delay = self.delay_among(&kind, Missing::Place { longest: kind.longest_over_limit() });
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         self.defer(assignment, &format!("as many jobs of its kind ran {place} as may"), delay).await
     }
@@ -510,7 +510,7 @@ impl Guardian {
         why: &str,
     ) -> DeliveryReport {
         let kind = Arc::clone(&assignment.kind);
-        let delay = self.delay_among(&kind, NO_ROOM_MAX);
+        let delay = self.delay_among(&kind, Missing::Room);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, why, "there is no room for the job; deferring it");
         let report = self.defer(assignment, why, delay).await;
         DeliveryReport { over_limit: false, no_slot: Some(NoSlot::NoRoom), ..report }
@@ -533,10 +533,10 @@ impl Guardian {
         DeliveryReport { over_limit, ..report }
     }
 
-    /// Returns for how long one more message of the kind is deferred, at most for `longest`.
-    fn delay_among(&self, kind: &Kind, longest: Duration) -> Duration {
-        let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
-        kind.deferral(self.shared.running.last_begun(kind.name), others.count() + 1, longest)
+    /// Returns for how long one more message of the kind is deferred that waits for `missing`.
+    fn delay_among(&self, kind: &Kind, missing: Missing) -> Duration {
+        let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && it.backlog.shares(missing));
+        kind.deferral(self.shared.running.last_begun(kind.name), others.count() + 1, missing)
     }
 
     /// Returns the message of a job for which no slot is free, and for which none was meant or none becomes free.
