@@ -120,7 +120,7 @@ impl Shared {
     }
 
     /// Whether one more job of the kind may begin here now. Must be asked on the control thread, right before it
-    /// begins, so that no two jobs get the same memory.
+    /// begins, so that no two jobs get the same memory; also before anything that it takes in vain if not.
     ///
     /// # Errors
     /// Why it must wait.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Faults, Op};
 use reprieve_core::ports::{Store, WorkerReport};
 use reprieve_core::pressure::{Machine, MemoryReserve, OnPressure, Pool, Readings, Shown};
 use reprieve_core::telemetry::ByCause;
@@ -323,6 +323,25 @@ async fn a_worker_without_memory_leaves_the_work_to_those_that_have_it() {
         println!("{workers} and a small one, {jobs} of {step_ms} ms: {:?} of {longest:?}", began.elapsed());
         drop(large);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_room_takes_no_slot_of_the_fleet_in_vain() {
+    let (store, job, machine) = (memory::store(), Steps::default(), Readable::default());
+    machine.set_memory(250 * MIB, 1_000 * MIB);
+    let limits = Limits { memory: Some(200 * MIB), in_fleet: Some(2), ..Limits::default() };
+    let reserve = Some(MemoryReserve::Bytes(100 * MIB));
+    let settings = Settings { concurrency: 8, memory_reserve: reserve, ..saving_never() };
+    let (shared, faults) = Faults::wrap(store.clone());
+    let worker = Worker::builder(shared).settings(settings).job(job.clone()).limits::<Steps>(limits);
+    let worker = start_built(worker.pressure_of(Arc::new(machine.clone())));
+    enqueue(&store, &[Plan::new(60, 1_000)]).await;
+    within(secs(20), "the first job", async || leased(&store).await == 1).await;
+    sleep(secs(2)).await;
+    enqueue(&store, &[Plan::new(60, 1_000); 5]).await;
+    within(secs(20), "another to be deferred", async || worker.ended("deferred") > 0).await;
+    sleep(secs(5)).await;
+    assert_eq!((leased(&store).await, faults.calls(Op::Remove)), (1, 0), "a slot is released by a removal");
 }
 
 #[tokio::test(start_paused = true)]

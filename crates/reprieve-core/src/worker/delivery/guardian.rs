@@ -291,6 +291,11 @@ impl Guardian {
         };
         let mut in_fleet = None;
         if let Some(slots) = fleet {
+            // A slot of the fleet is not held in vain.
+            if let Err(why) = self.shared.has_room_for(&assignment.kind) {
+                drop(slot);
+                return Box::pin(self.defer_for_room(assignment, &why)).await;
+            }
             match Box::pin(self.take_in_fleet(&slots)).await {
                 Waited::Done(Some(taken)) => in_fleet = Some(taken),
                 Waited::Done(None) => {
