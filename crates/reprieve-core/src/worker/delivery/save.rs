@@ -218,6 +218,11 @@ impl Saver {
 
     fn note_try(&mut self) {
         (self.tried, self.asked_to_save) = (Instant::now(), self.shared.rules.get().saves);
+        self.set_due();
+    }
+
+    /// Says to steps when the next save is due, as it follows from the last try.
+    fn set_due(&self) {
         // A step that saves for itself can't save after every step; it does so as often as is
         // useful.
         let interval = self.interval();
@@ -326,6 +331,8 @@ impl Saver {
                 // it.
                 self.loaded = None;
                 self.has_moved_on = true;
+                // A careful job had been told that it saves at once again.
+                self.set_due();
             }
         }
         saved
