@@ -334,12 +334,13 @@ impl Amounts {
         // Each job that is done has a result, and counts by its steps and as a job.
         let results = names.iter().filter(|name| name.as_str().starts_with(RESULTS)).count() as u64;
         let (outputs, jobs_max) = (names.len() as u64 - results, self.steps_max / STEPS_PER_JOB);
-        let beyond = if outputs >= self.steps_max {
-            Some((self.steps_max, "outputs"))
+        // Their size is what a machine has too little of first.
+        let beyond = if self.blobs.bytes() >= self.bytes_max {
+            Some((self.bytes_max >> 20, "MiB of blobs"))
         } else if results + waiting > jobs_max {
             Some((jobs_max, "jobs"))
         } else {
-            (self.blobs.bytes() >= self.bytes_max).then_some((self.bytes_max >> 20, "MiB of blobs"))
+            (outputs >= self.steps_max).then_some((self.steps_max, "outputs"))
         };
         (names.len(), beyond)
     }
