@@ -99,10 +99,10 @@ fn hourly(share: f64) -> Evictions {
 
 /// Several at a moment, as this fleet lost machines.
 fn together(trace: &str) -> Result<Evictions> {
-    Ok(Evictions::Together(Bursts::new(losses(trace).map_err(unreadable)?)))
+    Ok(Evictions::Together(Bursts::new(losses(trace).map_err(|error| unreadable(&error))?)))
 }
 
-fn unreadable(error: reprieve_plan::TraceError) -> Error {
+fn unreadable(error: &reprieve_plan::TraceError) -> Error {
     Error::new(ErrorKind::Corrupt, "read a trace", error.to_string())
 }
 
@@ -221,7 +221,9 @@ fn held_out() -> Result<Vec<Named>> {
         evictions: together(G4DN)?,
         ..World::default()
     };
-    let lived = Evictions::Each(Lifetime::Resampled(Resampled::new(&lives(GCP).map_err(unreadable)?)));
+    let lived = Evictions::Each(Lifetime::Resampled(Resampled::new(
+        &lives(GCP).map_err(|error| unreadable(&error))?,
+    )));
     let gcp = World { slots: 2, job: (20 * MINUTE_MS, false), evictions: lived, ..World::default() };
     let refused =
         World { slots: 2, job: (12 * MINUTE_MS, false), evictions: hourly(0.4), ..World::default() };

@@ -119,11 +119,12 @@ impl World<'_> {
                 }
                 None => {}
                 Some(Vm { process: None, .. }) => missing = missing.saturating_sub(1),
-                Some(Vm { process: Some(process), .. }) => {
-                    if now_ms >= swap.lingers_ms && process.busy.is_idle_since(now_ms - swap.lingers_ms) {
-                        self.stop(place, now_ms);
-                    }
+                Some(Vm { process: Some(process), .. })
+                    if now_ms >= swap.lingers_ms && process.busy.is_idle_since(now_ms - swap.lingers_ms) =>
+                {
+                    self.stop(place, now_ms);
                 }
+                Some(_) => {}
             }
         }
     }
