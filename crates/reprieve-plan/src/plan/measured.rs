@@ -12,6 +12,10 @@ impl Known {
     #[must_use]
     pub fn measured(export: &Export, azure: Option<Band>) -> Option<Self> {
         let rate = export.rate()?;
+        if rate.high >= 1.0 && rate.evictions == 0 {
+            // Some minutes without an eviction exclude nothing.
+            return Some(Self::Unknown);
+        }
         let losses = export.losses();
         let takes_time = losses.iter().map(|loss| loss.after_ms).sum::<u64>() >= losses.len() as u64 * 1_000;
         Some(Self::Rate {
@@ -54,6 +58,13 @@ mod tests {
         let expected = "the ledger: measured 1 % an hour (0.5 to 1.8) in 1000 h of machines, Azure says 5 to 10 %, which \
                         is more";
         assert_eq!(source, Source::Measured(expected.to_owned()));
+    }
+
+    #[test]
+    fn some_minutes_without_an_eviction_are_no_knowledge() {
+        let seen = Seen { from_ms: 0, until_ms: 5 * 60_000, evicted: false };
+        let export = Export { seen: vec![seen], lives: Vec::new(), regular: 0 };
+        assert!(matches!(Known::measured(&export, None), Some(Known::Unknown)));
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn row(inputs: &Inputs, scenarios: &[Scenario], strategy: Strategy, progress: &m
     Row {
         idle_month: idle_month(inputs, &strategy),
         quota,
-        parameters: parameters(&strategy),
+        parameters: parameters(&strategy, inputs.slots),
         strategy,
         summaries,
     }

@@ -56,7 +56,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
             "--from" => asked.from = number()?,
             "--replay" => asked.replay = Some(number()?),
             "--runs" => {
-                asked.runs = number().and_then(|runs| u32::try_from(runs).ok()).filter(|runs| *runs > 0)?
+                asked.runs = number().and_then(|runs| u32::try_from(runs).ok()).filter(|runs| *runs > 0)?;
             }
             "--survival" => asked.survival = Some(number()?),
             "--keep-going" => asked.keep_going = true,

@@ -91,7 +91,7 @@ async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let store = async {
         match &checkup.store {
             StoreAddress::Local(address) => embedded::examine(checkup, address).await,
-            StoreAddress::Azure(address) => account::examine(checkup, address).await,
+            StoreAddress::Azure(address) => Box::pin(account::examine(checkup, address)).await,
         }
     };
     let (mut findings, metadata, dependencies) =
