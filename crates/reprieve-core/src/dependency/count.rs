@@ -1,9 +1,9 @@
-//! How many jobs of some sort run.
+//! How many of something there are at a time: jobs that use a dependency, or that wait for a slot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A number of jobs that run. Clones are of the same one.
+/// A number of what is there. Clones are of the same one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);
 

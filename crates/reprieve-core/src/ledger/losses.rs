@@ -184,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn times_at_the_ends_of_all_time_count_without_an_overflow() {
+        let mut counting = Counting::default();
+        for at in [i64::MIN, NOON, i64::MAX] {
+            let mut lost = interrupted("a", in_minutes(NOON), died());
+            lost.at_unix_ms = at;
+            counting.add(&Entry::Interruption(Box::new(lost)));
+        }
+        assert_eq!(counting.end(&[], NOON + DAY_MS).losses(NOON + DAY_MS).count, 1);
+    }
+
+    #[test]
     fn an_interruption_counts_if_it_cost_work() {
         for (how, counts) in [
             (died(), 1),

@@ -32,7 +32,7 @@ use super::shared::{Deferred, RunningJobs, Shared};
 use super::spans::OpenSpans;
 use super::states::States;
 use super::stop::Stopping;
-use crate::dependency::{Dependency, DependencyHandle, keep};
+use crate::dependency::{Count, Dependency, DependencyHandle, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
@@ -476,7 +476,7 @@ impl WorkerBuilder {
             runs: Recent::new(KEPT),
             replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting: Count::default(),
             slots_passed_on: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),

@@ -23,7 +23,7 @@ use super::spans::OpenSpans;
 use super::states::States;
 use crate::checkpoint::IntervalReport;
 use crate::context::JobRun;
-use crate::dependency::DependencyHandle;
+use crate::dependency::{Count, DependencyHandle};
 use crate::ids::{JobId, WorkerId};
 use crate::interruption::Throttle;
 use crate::mutex::get;
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     /// and still runs.
     pub(super) guarded: AtomicUsize,
     /// Guardians that wait for a slot.
-    pub(super) waiting: AtomicUsize,
+    pub(super) waiting: Count,
     /// How many slots have passed to a guardian that waited.
     pub(super) slots_passed_on: AtomicUsize,
     /// For each part of the queue, one permit for each release that may be under way at once in a

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -101,23 +101,6 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.0.guarded.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Counts a guardian that waits for a slot, until dropped.
-struct WaitsForSlot<'a>(&'a AtomicUsize);
-
-impl<'a> WaitsForSlot<'a> {
-    /// `None` if as many wait as may.
-    fn new(waiting: &'a AtomicUsize, most: Option<usize>) -> Option<Self> {
-        let more = |count| most.is_none_or(|most| count < most).then_some(count + 1);
-        waiting.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Self(waiting))
-    }
-}
-
-impl Drop for WaitsForSlot<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -387,7 +370,7 @@ impl Guardian {
             return Waited::Done(Ok(slot));
         }
         let (shared, first_renewal) = (Arc::clone(&self.shared), self.lease.renew_at);
-        let Some(_waits) = WaitsForSlot::new(&shared.waiting, self.batch.ahead) else {
+        let Some(_waits) = shared.waiting.take(self.batch.ahead.unwrap_or(usize::MAX)) else {
             return Waited::Done(Err(NoSlot::Hoped));
         };
         let mut slot = std::pin::pin!(slots.acquire_owned());
