@@ -403,6 +403,7 @@ fn report(end: &Stopped) {
         released = end.released,
         abandoned = end.abandoned,
         budget_left_ms = u64::try_from(end.budget_left.as_millis()).unwrap_or(u64::MAX),
+        missing_entries = end.missing_entries,
         "worker stopped"
     );
 }

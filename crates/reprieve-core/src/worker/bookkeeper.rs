@@ -150,7 +150,9 @@ impl Bookkeeper {
                         self.renewal.worked_on_unix_ms = Some(at_unix_ms);
                         self.renew();
                     }
+                    Some(Note::Look) => self.look_early(),
                     Some(Note::Flush(done)) => {
+                        self.look_early();
                         self.finish().await;
                         // Whoever asked may have given up.
                         let _sent = done.send(());
@@ -163,6 +165,7 @@ impl Bookkeeper {
 
     fn booted(&mut self, machine: Machine) {
         self.shared.books.describe(machine);
+        self.shared.books.begun();
         self.write(Entry::Boot(self.boot()));
     }
 
@@ -190,11 +193,11 @@ impl Bookkeeper {
 
     fn write(&mut self, entry: Entry) {
         match NamedEntry::new(entry, 0) {
-            Ok(entry) => {
-                self.shared.books.begun();
-                self.try_to_write(entry);
+            Ok(entry) => self.try_to_write(entry),
+            Err(error) => {
+                self.shared.books.lose(&error);
+                self.shared.books.ended();
             }
-            Err(error) => self.shared.books.lose(&error),
         }
     }
 
@@ -220,7 +223,7 @@ impl Bookkeeper {
             Done::Written => {}
             Done::Unwritten(_) if self.unwritten.len() >= UNWRITTEN_MAX => {
                 self.shared.books.ended();
-                self.shared.books.count("dropped");
+                self.shared.books.drop_one();
             }
             Done::Unwritten(entry) => {
                 if self.unwritten.is_empty() {
@@ -261,7 +264,7 @@ impl Bookkeeper {
                     "failed to write an entry of the ledger before the worker's end; reports will lack it"
                 );
                 self.shared.books.ended();
-                self.shared.books.count("error");
+                self.shared.books.give_up("error");
             }
         }
     }
@@ -281,13 +284,10 @@ impl Bookkeeper {
         let now = Instant::now();
         let is_due = |_: &Option<WorkerId>, suspicion: &mut Suspicion| suspicion.look_at <= now;
         let due: BTreeMap<_, _> = self.suspects.extract_if(.., is_due).collect();
-        let (shared, ledger, queue) = (Arc::clone(&self.shared), self.ledger.clone(), self.queue.clone());
+        let look = self.hold(due.clone());
         self.work.spawn(in_process(async move {
-            let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue };
-            match timeout(LOOK, inquest.hold(&due)).await {
-                Ok(Ok(())) => return Done::Looked(Vec::new()),
-                Ok(Err(error)) => tracing::debug!(%error, "failed to look which workers died; looking again"),
-                Err(_) => tracing::debug!("timed out looking which workers died; looking again"),
+            if look.await {
+                return Done::Looked(Vec::new());
             }
             let again = now + LOOK * 2;
             let left = due.into_iter().filter(|(_, suspicion)| suspicion.looks_left > 1);
@@ -296,6 +296,36 @@ impl Bookkeeper {
             };
             Done::Looked(left.map(again).collect())
         }));
+    }
+
+    /// Looks at all of them before their time: who is silent by now has died, and of the others this worker may never
+    /// know if its own machine goes.
+    fn look_early(&mut self) {
+        if !self.suspects.is_empty() {
+            let look = self.hold(self.suspects.clone());
+            self.work.spawn(in_process(async move {
+                let _looked = look.await;
+                Done::Looked(Vec::new())
+            }));
+        }
+    }
+
+    /// Looks at the roster after these deaths. Returns whether it could.
+    fn hold(
+        &self,
+        suspects: BTreeMap<Option<WorkerId>, Suspicion>,
+    ) -> impl Future<Output = bool> + Send + 'static {
+        let (shared, ledger, queue) = (Arc::clone(&self.shared), self.ledger.clone(), self.queue.clone());
+        async move {
+            let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue };
+            let held = timeout(LOOK, inquest.hold(&suspects)).await;
+            match &held {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "failed to look which workers died; looking again"),
+                Err(_) => tracing::debug!("timed out looking which workers died; looking again"),
+            }
+            matches!(held, Ok(Ok(())))
+        }
     }
 }
 

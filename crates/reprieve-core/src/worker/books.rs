@@ -29,10 +29,10 @@ pub(super) struct Books {
     worker: WorkerId,
     boot: String,
     telemetry: Arc<Telemetry>,
-    /// How many entries the bookkeeper has and has neither written nor given up.
-    under_way: AtomicU64,
-    /// How many were handed in while too many waited.
-    dropped: AtomicU64,
+    /// How many entries are neither written nor given up.
+    open: AtomicU64,
+    /// How many were given up: the store refused them, did not take them in time, or too many waited.
+    lost: AtomicU64,
     /// How long the last write took, in milliseconds.
     took_ms: AtomicU64,
 }
@@ -44,6 +44,8 @@ pub(super) enum Note {
     Vanished(Vanished),
     /// The worker has gone back to work after a drain, at this time in milliseconds since the Unix epoch.
     WorkedOn(i64),
+    /// Look now which workers have died: this one may be gone before it would.
+    Look,
     /// Write all that came before, then answer.
     Flush(oneshot::Sender<()>),
 }
@@ -72,9 +74,9 @@ impl Books {
     /// Returns the books, and the end from which the bookkeeper takes what is handed in.
     pub(super) fn new(worker: WorkerId, boot: String, telemetry: Arc<Telemetry>) -> (Self, Notes) {
         let (notes, received) = mpsc::channel(WAITING_MAX);
-        let [under_way, dropped, took_ms] = std::array::from_fn(|_| AtomicU64::new(0));
+        let [open, lost, took_ms] = std::array::from_fn(|_| AtomicU64::new(0));
         let machine = OnceLock::new();
-        (Self { notes, machine, worker, boot, telemetry, under_way, dropped, took_ms }, Notes(received))
+        (Self { notes, machine, worker, boot, telemetry, open, lost, took_ms }, Notes(received))
     }
 
     /// Takes the description of this machine; the first one stays.
@@ -116,6 +118,11 @@ impl Books {
         self.hand_in(Note::Vanished(vanished));
     }
 
+    /// Has deaths looked for at once, because the machine may be gone soon.
+    pub(super) fn look(&self) {
+        self.hand_in(Note::Look);
+    }
+
     /// Has it written down that the worker goes back to work after a drain.
     pub(super) fn worked_on(&self) {
         self.hand_in(Note::WorkedOn(unix_millis()));
@@ -135,46 +142,33 @@ impl Books {
         let idle = idle.max(Duration::from_millis(self.took_ms.load(Relaxed)).mul_f64(1.5));
         loop {
             let before = self.counted("ok");
-            if timeout_at(until.min(Instant::now() + idle), &mut flushed).await.is_ok() {
-                return self.log_missing(0);
-            }
-            if Instant::now() >= until || self.counted("ok") == before {
-                break;
+            let answered = timeout_at(until.min(Instant::now() + idle), &mut flushed).await.is_ok();
+            if answered || Instant::now() >= until || self.counted("ok") == before {
+                return;
             }
         }
-        // One of those that wait may be the request of this flush.
-        self.log_missing(self.waiting().saturating_sub(1));
     }
 
-    /// Logs what a worker leaves behind that ends without waiting for its ledger.
-    pub(super) fn leave(&self) {
-        self.log_missing(self.waiting());
-    }
-
-    fn waiting(&self) -> u64 {
-        u64::try_from(self.notes.max_capacity() - self.notes.capacity()).unwrap_or(u64::MAX)
-    }
-
-    fn log_missing(&self, waiting: u64) {
-        let waiting = waiting.saturating_add(self.under_way.load(Relaxed));
-        let dropped = self.dropped.load(Relaxed);
-        if waiting > 0 || dropped > 0 {
+    /// Logs and returns how many entries reports will lack, when the worker ends.
+    pub(super) fn missing(&self) -> u64 {
+        let missing = self.open.load(Relaxed).saturating_add(self.lost.load(Relaxed));
+        if missing > 0 {
             tracing::warn!(
-                waiting,
-                dropped,
-                "the last entries of the ledger are not written, or some were handed in too fast before; reports will lack them"
+                missing,
+                "some of this worker's entries of the ledger are not written; reports will lack them"
             );
         }
+        missing
     }
 
-    /// Counts an entry that the bookkeeper begins to write.
+    /// Counts an entry that is to be written.
     pub(super) fn begun(&self) {
-        self.under_way.fetch_add(1, Relaxed);
+        self.open.fetch_add(1, Relaxed);
     }
 
     /// Counts an entry that is written, or given up.
     pub(super) fn ended(&self) {
-        self.under_way.fetch_sub(1, Relaxed);
+        self.open.fetch_sub(1, Relaxed);
     }
 
     /// Notes how long a write took.
@@ -187,43 +181,64 @@ impl Books {
     }
 
     fn hand_in(&self, note: Note) {
-        if self.notes.try_send(note).is_err() {
-            if self.dropped.fetch_add(1, Relaxed) == 0 {
-                tracing::warn!("too many entries of the ledger wait to be written; reports will lack some");
-            }
-            self.count("dropped");
+        let is_entry = matches!(note, Note::Entry(_));
+        if is_entry {
+            self.begun();
+        }
+        if self.notes.try_send(note).is_err() && is_entry {
+            self.ended();
+            self.drop_one();
         }
     }
 
     /// Writes an entry within this time; one of an interruption under this number. Logs and counts a failure.
     pub(super) async fn write(&self, ledger: &Ledger, entry: Entry, number: u64, within: Duration) {
-        self.wrote(timeout(within, ledger.write_numbered(entry, number)).await, within);
+        let wrote = timeout(within, ledger.write_numbered(entry, number)).await;
+        if !self.wrote(wrote, within) {
+            self.lost.fetch_add(1, Relaxed);
+        }
     }
 
-    /// Writes within this time that the machine of this boot is alive, unless another worker did within `every`.
+    /// Writes within this time that the machine of this boot is alive, unless another worker did within `every`. The
+    /// next renewal makes up for one that fails.
     pub(super) async fn renew(&self, ledger: &Ledger, boot: Boot, every: Duration, within: Duration) {
-        self.wrote(timeout(within, ledger.renew(boot, every)).await, within);
+        let _wrote = self.wrote(timeout(within, ledger.renew(boot, every)).await, within);
     }
 
-    /// Counts a write, and logs a failure.
-    fn wrote(&self, wrote: Result<error::Result<bool>, Elapsed>, within: Duration) {
-        let result = match wrote {
-            Ok(Ok(_)) => "ok",
+    /// Counts a write, and logs a failure. Returns whether it was written.
+    fn wrote(&self, wrote: Result<error::Result<bool>, Elapsed>, within: Duration) -> bool {
+        match &wrote {
+            Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                return self.lose(&error);
+                tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
             }
             Err(_) => {
-                tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it");
-                "error"
+                tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it")
             }
-        };
-        self.count(result);
+        }
+        let is_written = matches!(wrote, Ok(Ok(_)));
+        self.count(if is_written { "ok" } else { "error" });
+        is_written
     }
 
     /// Logs and counts an entry that can't be written.
     pub(super) fn lose(&self, error: &Error) {
         tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
-        self.count("error");
+        self.give_up("error");
+    }
+
+    /// Counts an entry for which there is no room, and logs the first.
+    pub(super) fn drop_one(&self) {
+        if self.counted("dropped") == 0 {
+            tracing::warn!("too many entries of the ledger wait to be written; reports will lack some");
+        }
+        self.give_up("dropped");
+    }
+
+    /// Counts an entry that reports will lack.
+    pub(super) fn give_up(&self, result: &'static str) {
+        self.lost.fetch_add(1, Relaxed);
+        self.count(result);
     }
 
     pub(super) fn count(&self, result: &'static str) {

@@ -332,6 +332,7 @@ impl Dispatcher {
         }
         let Some(report) = self.drains.end() else { return };
         self.reporter.drained(&self.shared, report, std::mem::take(&mut self.held_at_drain));
+        self.shared.books.look();
         if self.stage() != Stage::Stopped {
             self.decide(Event::Drained);
         }
@@ -376,7 +377,6 @@ impl Dispatcher {
     async fn end(mut self) -> Stopped {
         if self.gave_up {
             self.reporter.end_hurriedly().await;
-            self.shared.books.leave();
         } else {
             let within = self.drains.budget_left().clamp(LEDGER_IDLE, LAST_ENTRIES);
             tokio::join!(self.reporter.withdraw(), self.shared.books.flush(LEDGER_IDLE, within));
@@ -395,6 +395,7 @@ impl Dispatcher {
             released: self.drains.released(),
             abandoned: self.deliveries.abandoned(),
             budget_left: self.drains.budget_left(),
+            missing_entries: self.shared.books.missing(),
         }
     }
 }

@@ -221,9 +221,11 @@ impl Reporter {
             how: How::Drained(report.clone()),
         }));
         let shared = Arc::clone(shared);
+        shared.books.begun();
         self.storing.spawn(in_process(async move {
             let ledger = Ledger::new(Arc::clone(&shared.drain_store.records));
             shared.books.write(&ledger, entry, drain, within).await;
+            shared.books.ended();
         }));
     }
 

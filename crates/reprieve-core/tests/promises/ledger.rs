@@ -361,6 +361,68 @@ async fn what_happens_while_the_ledger_is_away_is_written_once_when_it_answers_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_says_at_its_end_how_many_entries_are_missing_whatever_the_store_does() {
+    const FAILED: usize = 40;
+    let unavailable = Fault::Fail(ErrorKind::Unavailable);
+    let (denied, slow) = (Fault::Fail(ErrorKind::Denied), |millis| Fault::Delay(ms(millis)));
+    for (fault, stops, expected) in [
+        (slow(0), 1, Some(0)),
+        (slow(700), 1, Some(0)),
+        (slow(4_000), 1, None),
+        (slow(4_000), 2, None),
+        (unavailable, 1, Some(FAILED + 2)),
+        (unavailable, 2, Some(FAILED + 2)),
+        (denied, 1, Some(FAILED + 2)),
+        (Fault::Hang, 1, Some(FAILED + 2)),
+        (Fault::Hang, 2, Some(FAILED + 2)),
+    ] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Ledger, fault);
+        let failing = Plan::new(2, 10).habit(Habit::FatalAt(1));
+        enqueue(&inner, &[vec![failing; FAILED], vec![Plan::new(600, 1_000)]].concat()).await;
+        let worker = start_built(on_boot(&store, &job, wide(), "one"));
+        within(secs(60), "the failures", async || worker.ended("dead_lettered") == FAILED as u64).await;
+        (1..stops).for_each(|_| worker.stopper.stop());
+        let stopped = worker.stop().await;
+        let found = ledger(&inner).await;
+        let written = found.boots.len() + found.failures.len() + found.interruptions.len();
+        let missing = usize::try_from(stopped.missing_entries).unwrap();
+        assert_eq!(missing + written, FAILED + 2, "{fault:?}, {stops} stops: {found:?}");
+        assert!(expected.is_none_or(|expected| missing == expected), "{fault:?}, {stops} stops: {missing}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_death_is_entered_also_if_its_finder_is_evicted_before_it_would_look() {
+    // By the default lease's end a dead worker has been silent for long enough.
+    let settings = || Settings { lease: secs(60), ..wide() };
+    for notice in [secs(30), secs(0)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let ids = enqueue(&store, &[Plan::new(200, 1_000)]).await;
+        let killed = start_built(on_boot(&store, &job, settings(), "one"));
+        sleep(secs(60)).await;
+        let (died, steps) = (killed.monitor.worker().clone(), job.trace.steps(&ids[0]).len());
+        killed.kill().await;
+        let finder = start_built(on_boot(&store, &job, settings(), "two"));
+        within(secs(90), "the job's resumption", async || job.trace.steps(&ids[0]).len() > steps).await;
+        if notice > secs(0) {
+            finder.evict(notice).await;
+            sleep(secs(2)).await;
+            finder.kill().await;
+        } else {
+            finder.stop().await;
+        }
+        let other = start_built(on_boot(&store, &job, settings(), "three"));
+        emptied(&store, secs(900)).await;
+        other.stop().await;
+        let found = interruptions(&store).await;
+        let deaths: Vec<_> = found.iter().filter(|it| matches!(it.how, How::Died(_))).collect();
+        assert_eq!(deaths.iter().map(|it| &it.worker).collect::<Vec<_>>(), [&died], "{found:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     use reprieve_core::retention::Keep;
     on_one_clock();
