@@ -13,11 +13,16 @@ use reprieve_sim::storage::{Action, Counts, Operation, Rule, StorageServer};
 
 use crate::tenancy::Tenancy;
 
-/// Counts all requests to a storage double, and those for certain blobs.
+/// Where the ledger's entries lie.
+const LEDGER: &str = ".reprieve/records/reprieve-ledger.";
+
+/// Counts all requests to a storage double, and those for certain blobs, by rules without an effect.
 #[derive(Debug)]
 pub(super) struct Counting {
     roster: u64,
     records: u64,
+    ledger: u64,
+    ledger_writes: u64,
 }
 
 /// The counted requests.
@@ -28,26 +33,38 @@ pub(super) struct Counted {
     pub(super) roster: u64,
     /// Writes of jobs' records.
     pub(super) records: u64,
+    /// Requests for the ledger, of which so many are writes. It has nothing of jobs that are done.
+    ledger: u64,
+    ledger_writes: u64,
 }
 
 impl Counting {
     /// Starts counting the requests to this tenancy's server, which has no other users.
     pub(super) fn begin(server: &StorageServer, tenancy: &Tenancy<'_>) -> Result<Self> {
-        // Rules without an effect count the requests that they match.
-        let nothing = |prefix| Rule {
+        let all = |prefix| Rule {
             prefix: tenancy.blobs(prefix),
-            ..Rule::new(Action::Delay { by: Duration::ZERO }).on(Operation::BlobPut)
+            ..Rule::new(Action::Delay { by: Duration::ZERO })
         };
-        let roster = server.add_fault(nothing(".reprieve/workers/"))?;
-        let records = server.add_fault(nothing(".reprieve/records/"))?;
+        let writes = |prefix| all(prefix).on(Operation::BlobPut);
+        let roster = server.add_fault(writes(".reprieve/workers/"))?;
+        let ledger = server.add_fault(all(LEDGER))?;
+        let ledger_writes = server.add_fault(writes(LEDGER))?;
+        let records = server.add_fault(writes(".reprieve/records/"))?;
         server.reset_counts();
-        Ok(Self { roster, records })
+        Ok(Self { roster, records, ledger, ledger_writes })
     }
 
     pub(super) fn so_far(&self, server: &StorageServer) -> Counted {
         let faults = server.faults();
         let matched = |id| faults.iter().find(|standing| standing.id == id).map_or(0, |found| found.matched);
-        Counted { all: server.counts(), roster: matched(self.roster), records: matched(self.records) }
+        let ledger_writes = matched(self.ledger_writes);
+        Counted {
+            all: server.counts(),
+            roster: matched(self.roster),
+            records: matched(self.records).saturating_sub(ledger_writes),
+            ledger: matched(self.ledger),
+            ledger_writes,
+        }
     }
 }
 
@@ -56,20 +73,28 @@ impl Counted {
         number(self.all.requests(operation))
     }
 
-    /// Returns all requests except those of the worker's report, which is independent of the jobs.
+    /// Returns all requests except those of the worker itself, which are independent of its jobs.
     pub(super) fn by_jobs(&self) -> f64 {
-        number(self.all.total() - self.roster)
+        number(self.all.total().saturating_sub(self.roster + self.ledger))
     }
 
-    /// Returns the requests of the worker's reports.
+    /// Returns the requests of the worker itself: its reports, and that its machine lives.
     pub(super) const fn by_worker(&self) -> f64 {
-        number(self.roster)
+        number(self.roster + self.ledger)
     }
 
-    /// Returns the written blobs except the worker's reports.
+    /// Returns the blobs that were read for jobs: most are looks for cancelled ones.
+    pub(super) fn reads_by_jobs(&self) -> f64 {
+        let reads = [Operation::BlobGet, Operation::BlobProperties];
+        let reads: u64 = reads.iter().map(|operation| self.all.requests(*operation)).sum();
+        number(reads.saturating_sub(self.ledger - self.ledger_writes))
+    }
+
+    /// Returns the written blobs except those of the worker itself.
     pub(super) fn blobs_by_jobs(&self) -> f64 {
         let blobs = [Operation::BlobPut, Operation::BlockPut, Operation::BlockList];
-        number(blobs.iter().map(|operation| self.all.requests(*operation)).sum::<u64>() - self.roster)
+        let written: u64 = blobs.iter().map(|operation| self.all.requests(*operation)).sum();
+        number(written.saturating_sub(self.roster + self.ledger_writes))
     }
 }
 
@@ -113,6 +138,7 @@ fn one(operation: Operation) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use reprieve_core::ledger::{Boot, Entry, Ledger, Machine};
     use reprieve_core::ports::{RecordWrite, WorkerReport};
     use reprieve_core::{BlobName, JobId, WorkerId};
 
@@ -134,10 +160,17 @@ mod tests {
         store.records.put(&JobId::parse("job").unwrap(), None, write).await.unwrap();
         let output = BlobName::parse("output").unwrap();
         store.blobs.put(&output, b"done".to_vec(), None).await.unwrap();
+        store.blobs.get(&output).await.unwrap();
+        let (boot, worker, machine) = ("boot".to_owned(), WorkerId::unique(), Machine::default());
+        let (seen_unix_ms, worked_on_unix_ms) = (None, None);
+        let boot = Boot { boot, worker, at_unix_ms: 0, machine, seen_unix_ms, worked_on_unix_ms };
+        Ledger::new(store.records.clone()).write(Entry::Boot(boot)).await.unwrap();
         let counted = counting.so_far(server);
         assert_eq!((counted.roster, counted.records), (1, 1));
-        assert_eq!(counted.all.requests(Operation::BlobPut), 3);
+        assert_eq!(counted.all.requests(Operation::BlobPut), 4);
         assert!((counted.blobs_by_jobs() - 2.0).abs() < 1e-9, "{counted:?}");
-        assert!((of(&counted) - 3.0 * 0.055 / 1e4).abs() < 0.055 / 1e4 + 1e-12, "{counted:?}");
+        assert!((counted.reads_by_jobs() - 1.0).abs() < 1e-9, "{counted:?}");
+        assert!((counted.by_worker() - 2.0).abs() < 1e-9, "{counted:?}");
+        assert!((of(&counted) - (4.0 * 0.055 + 0.0044) / 1e4).abs() < 0.055 / 1e4 + 1e-12, "{counted:?}");
     }
 }

@@ -107,11 +107,12 @@ fn note_long(bench: &mut Bench, counted: &Counted) {
     add("all", "transactions", counted.by_jobs() - counted.of(Operation::Send));
     add("receives", "transactions", counted.of(Operation::Receive));
     add("renewals", "transactions", counted.of(Operation::Update));
+    add("looks for cancelled jobs, and for its result", "transactions", counted.reads_by_jobs());
     add("records written", "transactions", counted.blobs_by_jobs());
     add("deletes, of the message and its record", "transactions", {
         counted.of(Operation::Delete) + counted.of(Operation::BlobDelete)
     });
-    add("the worker's own reports meanwhile", "transactions", counted.by_worker());
+    add("the worker's own meanwhile", "transactions", counted.by_worker());
     add(
         "a thousand of them, reports and enqueueing included, at list prices",
         "$",
@@ -126,6 +127,6 @@ fn note_idle(bench: &mut Bench, counted: &Counted, seconds: f64) {
     let hours = seconds / HOUR;
     add("all", "transactions/h", (counted.by_jobs() + counted.by_worker()) / hours);
     add("receives", "transactions/h", counted.of(Operation::Receive) / hours);
-    add("its own reports", "transactions/h", counted.by_worker() / hours);
+    add("its own reports, and that its machine lives", "transactions/h", counted.by_worker() / hours);
     add("30 days of it, at list prices", "$", counting::of(counted) / seconds * MONTH);
 }
