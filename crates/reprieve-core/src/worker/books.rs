@@ -194,7 +194,7 @@ impl Books {
     /// Writes an entry within this time; one of an interruption under this number. Logs and counts a failure.
     pub(super) async fn write(&self, ledger: &Ledger, entry: Entry, number: u64, within: Duration) {
         let wrote = timeout(within, ledger.write_numbered(entry, number)).await;
-        if !self.wrote(wrote, within) {
+        if !self.wrote(&wrote, within) {
             self.lost.fetch_add(1, Relaxed);
         }
     }
@@ -202,18 +202,18 @@ impl Books {
     /// Writes within this time that the machine of this boot is alive, unless another worker did within `every`. The
     /// next renewal makes up for one that fails.
     pub(super) async fn renew(&self, ledger: &Ledger, boot: Boot, every: Duration, within: Duration) {
-        let _wrote = self.wrote(timeout(within, ledger.renew(boot, every)).await, within);
+        let _wrote = self.wrote(&timeout(within, ledger.renew(boot, every)).await, within);
     }
 
     /// Counts a write, and logs a failure. Returns whether it was written.
-    fn wrote(&self, wrote: Result<error::Result<bool>, Elapsed>, within: Duration) -> bool {
-        match &wrote {
+    fn wrote(&self, wrote: &Result<error::Result<bool>, Elapsed>, within: Duration) -> bool {
+        match wrote {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
             }
             Err(_) => {
-                tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it")
+                tracing::warn!(?within, "timed out writing an entry of the ledger; reports may lack it");
             }
         }
         let is_written = matches!(wrote, Ok(Ok(_)));

@@ -80,6 +80,8 @@ pub(crate) enum Pass {
 pub(crate) struct Client {
     account: String,
     pass: Pass,
+    /// The parameters of the SAS. Appending its text would parse it again with each request.
+    sas: Vec<(String, String)>,
     pools: Pools,
     /// The runtime that sends the requests; `None` for that of the caller.
     io: Option<Handle>,
@@ -87,7 +89,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(address: &Address, pass: Pass, io: Option<Handle>) -> reprieve_core::Result<Self> {
-        Ok(Self { account: address.account.clone(), pass, pools: Pools::new(address)?, io })
+        let sas = match &pass {
+            Pass::Sas(sas) => form_urlencoded::parse(sas.secret().as_bytes()).into_owned().collect(),
+            Pass::Key(_) | Pass::Token(_) => Vec::new(),
+        };
+        Ok(Self { account: address.account.clone(), pass, sas, pools: Pools::new(address)?, io })
     }
 
     pub(crate) const fn pass(&self) -> &Pass {
@@ -102,23 +108,31 @@ impl Client {
     pub(crate) async fn delete(&self, url: Url, version: HttpValue) -> azure_core::Result<()> {
         let mut request = reqwest::Request::new(Method::DELETE, url);
         request.headers_mut().insert(VERSION_HEADER, version);
+        let (url, answer) = self.ask(request).await?;
+        if answer.status() == reqwest::StatusCode::NO_CONTENT {
+            // It has no body, so the connection is free for the next request.
+            return Ok(());
+        }
         let deleted = CheckSuccessOptions { success_codes: &[204] };
-        let answer = check_success(self.answer(request).await?, Some(deleted)).await?;
-        // Read to its end, so that the connection serves the next request.
-        answer.try_into_raw_response().await.map(drop)
+        check_success(self.for_the_sdk(url, answer), Some(deleted)).await.map(drop)
     }
 
-    /// Sends the request with its credentials, and returns the service's answer.
-    async fn answer(&self, mut request: reqwest::Request) -> azure_core::Result<AsyncRawResponse> {
-        // Without a SAS, which is a credential.
+    /// Sends the request with its credentials. Returns its URL without a SAS, which is a credential, and the service's
+    /// answer.
+    async fn ask(&self, mut request: reqwest::Request) -> azure_core::Result<(Url, reqwest::Response)> {
         let url = request.url().clone();
         self.admit(&mut request).await?;
         let answer = self.send(&url, request).await?;
-        let status = StatusCode::from(answer.status().as_u16());
         let strange = !OWN_HEADERS.iter().any(|name| answer.headers().contains_key(*name));
-        if strange && !BUSY.contains(&u16::from(status)) {
+        if strange && !BUSY.contains(&answer.status().as_u16()) {
             return Err(Unanswered::by_the_service(&host_of(&url)).into_sdk());
         }
+        Ok((url, answer))
+    }
+
+    /// The service's answer as the SDK has it.
+    fn for_the_sdk(&self, url: Url, answer: reqwest::Response) -> AsyncRawResponse {
+        let status = StatusCode::from(answer.status().as_u16());
         let mut headers = headers_of(answer.headers());
         if !status.is_success() {
             self.note_refusal(status, &url, &mut headers);
@@ -126,19 +140,15 @@ impl Client {
         let body = answer
             .bytes_stream()
             .map_err(move |error| Unanswered::to_the_end(&host_of(&url), &error).into_sdk());
-        Ok(AsyncRawResponse::new(status, headers, Box::pin(body)))
+        AsyncRawResponse::new(status, headers, Box::pin(body))
     }
 
     /// Adds the credentials to the request.
     async fn admit(&self, request: &mut reqwest::Request) -> azure_core::Result<()> {
         match &self.pass {
             Pass::Key(key) => key.sign(request),
-            Pass::Sas(sas) => {
-                let query = match request.url().query().filter(|query| !query.is_empty()) {
-                    Some(query) => format!("{query}&{}", sas.secret()),
-                    None => sas.secret().to_owned(),
-                };
-                request.url_mut().set_query(Some(&query));
+            Pass::Sas(_) => {
+                request.url_mut().query_pairs_mut().extend_pairs(&self.sas);
                 Ok(())
             }
             Pass::Token(token) => {
@@ -183,7 +193,8 @@ impl Client {
 #[async_trait]
 impl HttpClient for Client {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        self.answer(translate(request)?).await
+        let (url, answer) = self.ask(translate(request)?).await?;
+        Ok(self.for_the_sdk(url, answer))
     }
 }
 
