@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use reprieve_core::clock::unix_millis;
+use reprieve_core::ledger::{Ledger, Summary};
 use reprieve_core::memory;
 use reprieve_core::ports::Store;
 use reprieve_core::telemetry::{ByLayer, ByOutcome};
@@ -97,6 +99,13 @@ impl Blocking {
         self.monitor.telemetry().healing_actions.get_or_create(&ByLayer { layer, action }).get()
     }
 
+    /// What a report of the ledger says once all is written.
+    async fn figures(&self) -> Summary {
+        sleep(secs(5)).await;
+        let entries = Ledger::new(self.store.records.clone()).read(0).await.unwrap();
+        Summary::of(&entries, &[], 0, unix_millis())
+    }
+
     fn ended(&self, outcome: &'static str) -> u64 {
         self.monitor.telemetry().jobs.get_or_create(&ByOutcome { kind: "block".into(), outcome }).get()
     }
@@ -115,6 +124,13 @@ async fn a_slot_whose_thread_does_not_return_is_replaced_until_it_does_and_its_j
     assert_eq!(reason, "a step took longer than its timeout of 5s, and its thread did not return, 3 times");
     within(secs(600), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
     assert_eq!((blocking.done("slot", "mark_stuck"), blocking.done("worker", "restart")), (3, 0));
+    let figures = blocking.figures().await;
+    let failures: Vec<_> = figures.failures.iter().map(|group| (group.count, group.poisoned)).collect();
+    let mut healed: Vec<_> =
+        figures.healings.iter().map(|it| (it.layer.as_str(), it.action.as_str(), it.count)).collect();
+    healed.sort_unstable();
+    assert_eq!(failures, [(3, 1)], "{figures:?}");
+    assert_eq!(healed, [("slot", "mark_stuck", 3), ("slot", "replace_slot", 3)], "{figures:?}");
     // The worker runs as many jobs at once as before.
     let together = (0..8).map(|_| NewJob::of::<Meet>(&()).unwrap()).collect();
     Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
