@@ -28,8 +28,21 @@ pub(crate) struct ChildIds {
 struct GivenSoFar {
     /// Those of this step, which may be run again.
     in_step: HashSet<ShortId>,
+    /// Those of this step before it saved the state that was loaded. They may be enqueued again until it ends.
+    saved_in_step: HashSet<ShortId>,
     /// Those of the steps before it.
     before: HashSet<ShortId>,
+}
+
+/// What a checkpoint has of a job's children.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SavedChildren {
+    /// How often the job has waited after it had enqueued children.
+    pub(crate) waits: u64,
+    /// The children of its finished steps since it waited last.
+    pub(crate) before: GivenBefore,
+    /// Those of the step that saved itself.
+    pub(crate) in_step: GivenBefore,
 }
 
 /// The beginning of the hash of a child's id: enough to tell a few thousand apart.
@@ -45,9 +58,8 @@ fn short(id: &JobId) -> ShortId {
 /// How many children a checkpoint remembers, so that a record stays small.
 const REMEMBERED_MAX: usize = 500;
 
-/// The children of finished steps, in a checkpoint, so that an equal one in a later step is refused whether or
-/// not the job was interrupted in between. It remembers 500 of them; beyond that, an equal one of another
-/// delivery counts as the same job.
+/// Children in a checkpoint, so that an equal one in a later step is refused whether or not the job was interrupted in
+/// between. A checkpoint remembers 500 of them; beyond that, an equal one of another delivery counts as the same job.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GivenBefore(#[serde(with = "in_base64")] Vec<u8>);
@@ -75,9 +87,27 @@ impl GivenBefore {
     }
 }
 
+impl GivenBefore {
+    /// Remembers `max` of these.
+    fn of(ids: &HashSet<ShortId>, max: usize) -> Self {
+        let mut ids: Vec<ShortId> = ids.iter().copied().collect();
+        ids.sort_unstable();
+        ids.truncate(max);
+        Self(ids.concat())
+    }
+
+    const fn len(&self) -> usize {
+        self.0.len() / size_of::<ShortId>()
+    }
+
+    fn ids(&self) -> HashSet<ShortId> {
+        self.0.chunks_exact(size_of::<ShortId>()).filter_map(|id| id.try_into().ok()).collect()
+    }
+}
+
 impl fmt::Debug for GivenBefore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GivenBefore({})", self.0.len() / size_of::<ShortId>())
+        write!(f, "GivenBefore({})", self.len())
     }
 }
 
@@ -93,39 +123,41 @@ impl ChildIds {
     }
 
     /// Begins at a saved state: what was enqueued since is enqueued again, under the same ids.
-    pub(crate) fn resume_at(&self, waits: u64, before: &GivenBefore) {
-        self.waits.store(waits, Relaxed);
-        let before = before.0.chunks_exact(size_of::<ShortId>()).filter_map(|id| id.try_into().ok());
-        *self.given() = GivenSoFar { in_step: HashSet::new(), before: before.collect() };
+    pub(crate) fn resume_at(&self, saved: &SavedChildren) {
+        self.waits.store(saved.waits, Relaxed);
+        let (saved_in_step, before) = (saved.in_step.ids(), saved.before.ids());
+        *self.given() = GivenSoFar { in_step: HashSet::new(), saved_in_step, before };
     }
 
     /// Begins without a state.
     pub(crate) fn begin(&self) {
-        self.resume_at(0, &GivenBefore::default());
+        self.resume_at(&SavedChildren::default());
     }
 
-    /// The job waits.
+    /// The job waits at the end of a step.
     pub(crate) fn note_wait(&self) {
-        let has_given = {
-            let given = self.given();
-            !given.in_step.is_empty() || !given.before.is_empty()
-        };
-        self.resume_at(self.waits() + u64::from(has_given), &GivenBefore::default());
+        self.end_step();
+        let has_given = !self.given().before.is_empty();
+        self.resume_at(&SavedChildren {
+            waits: self.waits() + u64::from(has_given),
+            ..SavedChildren::default()
+        });
     }
 
     /// The step has ended, and is not run again if its state is saved.
     pub(crate) fn end_step(&self) {
         let mut given = self.given();
-        let in_step = std::mem::take(&mut given.in_step);
-        given.before.extend(in_step);
+        let GivenSoFar { in_step, saved_in_step, before } = &mut *given;
+        before.extend(in_step.drain().chain(saved_in_step.drain()));
     }
 
-    /// Returns how often the job has waited after it had enqueued children, and the children of its finished steps since.
-    pub(crate) fn to_save(&self) -> (u64, GivenBefore) {
-        let mut before: Vec<ShortId> = self.given().before.iter().copied().collect();
-        before.sort_unstable();
-        before.truncate(REMEMBERED_MAX);
-        (self.waits(), GivenBefore(before.concat()))
+    /// Returns what a save keeps, at the end of a step or within it.
+    pub(crate) fn to_save(&self) -> SavedChildren {
+        let given = self.given();
+        let in_step = given.in_step.union(&given.saved_in_step).copied().collect();
+        let in_step = GivenBefore::of(&in_step, REMEMBERED_MAX);
+        let before = GivenBefore::of(&given.before, REMEMBERED_MAX - in_step.len());
+        SavedChildren { waits: self.waits(), before, in_step }
     }
 
     fn given(&self) -> MutexGuard<'_, GivenSoFar> {
@@ -149,7 +181,8 @@ impl ChildIds {
             if given.in_step.contains(&short) || given.before.contains(&short) {
                 let message = format!(
                     "this job has enqueued a job of kind {kind:?} with the same arguments before; enqueue both in one \
-                     call, or give them ids of their own, so that they are known when the step is run again"
+                     call, let the job wait once in between, or give them ids of their own, so that they are known when \
+                     the step is run again"
                 );
                 return Err(Error::new(ErrorKind::Invalid, "enqueue jobs", message));
             }
@@ -214,7 +247,7 @@ mod tests {
         assert_eq!(give(&again, &[1, 1]).unwrap(), [first[0].clone(), first[2].clone()]);
         again.begin();
         assert_eq!(give(&again, &[1, 2, 1]).unwrap(), first);
-        again.resume_at(1, &GivenBefore::default());
+        again.resume_at(&SavedChildren { waits: 1, ..SavedChildren::default() });
         assert_eq!(give(&again, &[1]).unwrap(), later);
     }
 
@@ -227,12 +260,34 @@ mod tests {
             (0..looks).for_each(|_| {
                 children.note_wait();
                 // Perhaps on another worker.
-                let (waits, before) = children.to_save();
-                children.resume_at(waits, &before);
+                children.resume_at(&children.to_save());
             });
             give(&children, &[1]).unwrap()
         };
         assert_eq!(of_second_stage(1), of_second_stage(7));
+    }
+
+    #[test]
+    fn children_of_a_step_that_saved_itself_are_known_after_it_and_may_be_enqueued_again_in_it() {
+        let (calm, resumed) = (ChildIds::default(), ChildIds::default());
+        let first = give(&calm, &[1]).unwrap();
+        resumed.resume_at(&calm.to_save());
+        assert_eq!(give(&resumed, &[1]).unwrap(), first, "the rest of the step enqueues it again");
+
+        for enqueues_again in [true, false] {
+            resumed.resume_at(&calm.to_save());
+            if enqueues_again {
+                give(&resumed, &[1]).unwrap();
+            }
+            resumed.end_step();
+            give(&resumed, &[1]).unwrap_err();
+            resumed.note_wait();
+            let calm = ChildIds::default();
+            give(&calm, &[1]).unwrap();
+            calm.note_wait();
+            let second = give(&calm, &[1]).unwrap();
+            assert!(give(&resumed, &[1]).unwrap() == second && second != first);
+        }
     }
 
     #[test]
@@ -253,13 +308,13 @@ mod tests {
     fn an_equal_child_of_a_later_step_is_refused_after_an_interruption_too() {
         let (children, resumed) = (ChildIds::default(), ChildIds::default());
         give(&children, &[1]).unwrap();
-        resumed.resume_at(0, &children.to_save().1);
+        resumed.resume_at(&children.to_save());
         give(&resumed, &[1]).expect("the step was not finished, and is run again");
 
         children.end_step();
-        let (waits, saved) = children.to_save();
-        let saved: GivenBefore = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
-        resumed.resume_at(waits, &saved);
+        let saved = children.to_save();
+        let before = serde_json::from_str(&serde_json::to_string(&saved.before).unwrap()).unwrap();
+        resumed.resume_at(&SavedChildren { before, ..saved });
         give(&resumed, &[1]).unwrap_err();
         give(&resumed, &[2]).unwrap();
         resumed.note_wait();
@@ -271,6 +326,9 @@ mod tests {
         let children = ChildIds::default();
         give(&children, &(0..2_000).collect::<Vec<_>>()).unwrap();
         children.end_step();
-        assert_eq!(children.to_save().1.0.len(), REMEMBERED_MAX * 6);
+        assert_eq!(children.to_save().before.len(), REMEMBERED_MAX);
+        give(&children, &(2_000..2_100).collect::<Vec<_>>()).unwrap();
+        let SavedChildren { before, in_step, .. } = children.to_save();
+        assert_eq!((before.len(), in_step.len()), (REMEMBERED_MAX - 100, 100));
     }
 }

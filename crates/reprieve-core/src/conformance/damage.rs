@@ -54,6 +54,7 @@ fn record() -> Record {
             plain_bytes: None,
             waits: 0,
             children: GivenBefore::default(),
+            children_in_step: GivenBefore::default(),
             place: state.place,
             attachments: Some(part(b"a manifest")),
         }],

@@ -150,6 +150,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
             plain_bytes: None,
             waits: 0,
             children: GivenBefore::default(),
+            children_in_step: GivenBefore::default(),
             attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,

@@ -11,7 +11,7 @@ use super::{
     Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest,
     Owner, Part, Place, Record, Status, Unreadable, open,
 };
-use crate::child_ids::GivenBefore;
+use crate::child_ids::SavedChildren;
 use crate::clock::unix_millis;
 use crate::codec::Encoded;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,10 +101,8 @@ pub(crate) struct Saving {
     pub(crate) careful_steps: u32,
     /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
     pub(crate) waits_until: Option<i64>,
-    /// How often the job has waited at its own request.
-    pub(crate) waits: u64,
-    /// The jobs that its finished steps have enqueued since.
-    pub(crate) children: GivenBefore,
+    /// The jobs that it has enqueued.
+    pub(crate) children: SavedChildren,
     /// How long the attempt has run.
     pub(crate) ran: Duration,
 }
@@ -379,8 +377,9 @@ impl Handle {
                 sha256,
                 plain_bytes,
                 place,
-                waits: saving.waits,
-                children: saving.children.clone(),
+                waits: saving.children.waits,
+                children: saving.children.before.clone(),
+                children_in_step: saving.children.in_step.clone(),
                 attachments: manifest.clone(),
             });
             let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());

@@ -184,9 +184,12 @@ pub struct Checkpoint {
     /// jobs that it enqueues the same ids.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waits: u64,
-    /// The jobs that its steps had enqueued by then, since it waited last.
+    /// The jobs that its finished steps had enqueued by then, since it waited last.
     #[serde(default, skip_serializing_if = "is_default")]
     pub children: GivenBefore,
+    /// Those that the step had enqueued that saved itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub children_in_step: GivenBefore,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Part>,
@@ -376,6 +379,7 @@ mod tests {
             plain_bytes: None,
             waits: 0,
             children: GivenBefore::default(),
+            children_in_step: GivenBefore::default(),
             place: Place::Inside(state.to_vec()),
             attachments: None,
         };
@@ -422,6 +426,7 @@ mod tests {
             plain_bytes: None,
             waits: 0,
             children: GivenBefore::default(),
+            children_in_step: GivenBefore::default(),
             place: Place::Payload(payload(number)),
             attachments: None,
         };

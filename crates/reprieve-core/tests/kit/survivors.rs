@@ -1,6 +1,6 @@
 //! Jobs that survive.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -146,6 +146,35 @@ fn a_job_of_two_stages_whose_children_take_longer_where_they_are_disturbed_survi
             let items = [10, 11].map(|item| NewJob::of::<Slow>(&(item + stage)).unwrap());
             ids = cx.enqueue(items.into()).await?;
             Ok(Step::Wait((stage + 1, ids), Duration::from_secs(5)))
+        })
+    });
+    Harness::new(job).also(Slow).killed_at_every_step().evicted_at_every_step().check();
+}
+
+/// Enqueues two jobs, saves them within the step, and waits; then does so with two equal ones.
+#[test]
+fn a_job_of_two_equal_stages_that_saves_its_children_within_a_step_survives() {
+    type At = (u32, bool, Vec<JobId>);
+    type Twice = Steps<(), At, usize>;
+    let job: Twice = Steps::new(Default::default, |cx, (), (stage, has_waited, mut ids): At| {
+        Box::pin(async move {
+            if ids.len() as u32 == 2 * stage + 2 {
+                if !has_waited {
+                    return Ok(Step::Wait((stage, true, ids), Duration::from_secs(5)));
+                }
+                if cx.results::<u32>(&ids).await?.iter().any(Option::is_none) {
+                    return Ok(Step::Wait((stage, true, ids), Duration::from_secs(5)));
+                }
+                return Ok(Step::Continue((stage + 1, false, ids)));
+            }
+            if stage == 2 {
+                return Ok(Step::Done(ids.iter().collect::<BTreeSet<_>>().len()));
+            }
+            let items = [10, 11].map(|item| NewJob::of::<Slow>(&item).unwrap());
+            ids.extend(cx.enqueue(items.into()).await?);
+            cx.save::<Twice>(&(stage, false, ids.clone())).await?;
+            sleep(Duration::from_secs(3)).await;
+            Ok(Step::Wait((stage, true, ids), Duration::from_secs(5)))
         })
     });
     Harness::new(job).also(Slow).killed_at_every_step().evicted_at_every_step().check();

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::executor::{Execution, RunOutcome};
 use super::save::TRY;
 use crate::checkpoint::SHORTEST;
+use crate::child_ids::SavedChildren;
 use crate::clock::unix_millis;
 use crate::codec;
 use crate::envelope::Misfit;
@@ -349,7 +350,11 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
-            self.run.children.resume_at(checkpoint.waits, &checkpoint.children);
+            self.run.children.resume_at(&SavedChildren {
+                waits: checkpoint.waits,
+                before: checkpoint.children.clone(),
+                in_step: checkpoint.children_in_step.clone(),
+            });
             self.run.has_resumed.store(true, Relaxed);
             return Ok(Some(at));
         }

@@ -372,9 +372,9 @@ impl Saver {
         let is_alone = !moved && Presence::lock(presence).is_alone();
         let company = if is_alone { Company::Alone } else { company };
         let (careful_steps, waits_until) = (self.careful_steps, self.waits_until);
-        let (waits, children) = self.run.children.to_save();
+        let children = self.run.children.to_save();
         let ran = self.run.time_limit.ran();
-        let saving = Saving { moved, company, careful_steps, waits_until, waits, children, ran };
+        let saving = Saving { moved, company, careful_steps, waits_until, children, ran };
         let saved = record.save(state, saving).await;
         if moved && matches!(saved, Ok(Written::Taken)) {
             Presence::lock(presence).join_others();
