@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::bookkeeper::Bookkeeper;
 use super::books::{Books, Describing, Notes};
 use super::cancels::Cancels;
-use super::delivery::Registry;
+use super::delivery::{Letters, Registry};
 use super::depends::Depends;
 use super::dispatcher::Dispatcher;
 use super::elsewhere::Elsewhere;
@@ -451,6 +451,7 @@ impl WorkerBuilder {
             return Err(Error::new(ErrorKind::Invalid, "set up a worker", faults.join("; ")));
         };
         let part = |_| Arc::new(Semaphore::new(RELEASES_AT_ONCE));
+        let letters = |_| Arc::new(Letters::new(RELEASES_AT_ONCE));
         let (books, notes) = Books::new(self.id.clone(), self.boot.clone(), Arc::clone(&self.telemetry));
         let books = Arc::new(books);
         let only_named = Machine { vm: self.vm.clone(), ..Machine::default() };
@@ -460,7 +461,7 @@ impl WorkerBuilder {
             worker: self.id.clone(),
             clock: RunClock::default(),
             releases: (0..self.store.queue.parts()).map(part).collect(),
-            letters: (0..self.store.queue.parts()).map(part).collect(),
+            letters: (0..self.store.queue.parts()).map(letters).collect(),
             isolation: Arc::new(Isolation::default()),
             numbers: AtomicU64::new(0),
             deferred: Deferred::default(),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::books::Books;
 use super::cancels::Cancels;
+use super::delivery::Letters;
 use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
@@ -66,8 +67,8 @@ pub(super) struct Shared {
     /// For each part of the queue, one permit for each release that may be under way at once in a
     /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,
-    /// The same for dead letters.
-    pub(super) letters: Vec<Arc<Semaphore>>,
+    /// For each part of the queue, its dead letters.
+    pub(super) letters: Vec<Arc<Letters>>,
     /// Lets a job run alone.
     pub(super) isolation: Arc<Isolation>,
     /// The number of deliveries that were numbered.

@@ -597,6 +597,51 @@ async fn a_dead_letter_that_begins_in_a_drain_is_sent_in_one_try_though_it_takes
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_dead_letter_of_a_drain_is_sent_twice_however_many_there_are_and_none_begins_that_can_not_end() {
+    // 64 are under way at a time, and a drain has ten seconds.
+    for (letters, slow, sent) in [
+        (65, ms(4_000), 65),
+        (128, ms(4_500), 128),
+        (192, ms(3_000), 192),
+        (320, ms(3_000), 192),
+        (130, secs(6), 64),
+    ] {
+        let (store, faults) = Faults::wrap(memory::store());
+        for _ in 0..letters {
+            send_args::<Asked>(&store, &true).await;
+        }
+        let worker = start_any(&store, Asked, Settings { concurrency: letters, ..settings() });
+        worker.started().await;
+        within(secs(5), "in flight", async || leased(&store).await == letters as u64).await;
+        // Each has begun.
+        sleep(secs(2)).await;
+        faults.every_call(Op::DeadLetter, Fault::Delay(slow));
+        worker.stop().await;
+        assert_eq!(faults.calls(Op::DeadLetter), sent, "{letters} letters of {slow:?}");
+        let dead = store.queue.dead_letters(1_000).await.unwrap().len();
+        assert_eq!(dead as u64, sent, "{letters} letters of {slow:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_hangs_in_a_patient_drain_is_sent_again_when_an_eviction_is_announced() {
+    let (store, faults) = Faults::wrap(memory::store());
+    send_args::<Asked>(&store, &true).await;
+    let worker = start_any(&store, Asked, settings());
+    worker.started().await;
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    faults.next_calls(Op::DeadLetter, 1, Fault::Hang);
+    worker.notices.notice(
+        reprieve_core::Notice::now("terminate", reprieve_core::NoticeKind::Terminate)
+            .at(Instant::now() + secs(300)),
+    );
+    sleep(secs(5)).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.abandoned, poisoned(&store).await.len()), (0, 1), "{report:?}");
+    assert!(report.released_after_ms < 20_000, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn dead_letters_that_hang_hold_up_no_release() {
     let (store, faults) = Faults::wrap(memory::store());
     for number in 0..320 {

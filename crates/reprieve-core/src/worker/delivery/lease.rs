@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::deadline::Deadline;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ports::{DeadLetter, Delivery, Queue, Receipt, RecordStore, Release};
 use crate::process::in_process;
 use crate::retry::{Patience, bounded, may_pass, persist, unanswered};
@@ -39,9 +39,15 @@ const REPLACE_TRY: Duration = Duration::from_secs(3);
 /// The same in a drain, so that an unanswered try leaves time for others.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// For which share of the time left one try to dead-letter a message is waited for in a drain. The letter is sent before
-/// the message is removed, so each further try sends another one.
+/// For which share of the time left one try to dead-letter a message is waited for in a drain, if it is not known to need
+/// more. The letter is sent before the message is removed, so each further try sends another one.
 const DEAD_LETTER_SHARE: f64 = 0.75;
+
+/// How much longer than the longest of the latest letters the next one may take.
+const DEAD_LETTER_MARGIN: f64 = 1.1;
+
+/// For how long the times of letters count.
+const LETTERS_AGE_MAX: Duration = Duration::from_mins(10);
 
 /// How late the end of patience may be noticed before that counts as a freeze.
 const LATE: Duration = Duration::from_millis(500);
@@ -261,6 +267,22 @@ pub(super) enum Settlement {
     DeadLetter(DeadLetter, Vec<u8>),
 }
 
+/// The dead letters of one part of the queue.
+#[derive(Debug)]
+pub(in crate::worker) struct Letters {
+    /// One permit for each that may be under way at once in a drain. Letters wait for other letters only: while 64 slow
+    /// ones were sent, no message was released.
+    turns: Semaphore,
+    /// How long the latest took.
+    took: Recent,
+}
+
+impl Letters {
+    pub(in crate::worker) fn new(at_once: usize) -> Self {
+        Self { turns: Semaphore::new(at_once), took: Recent::new(LETTERS_AGE_MAX) }
+    }
+}
+
 /// The clients for settling, and how long to try.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
@@ -269,6 +291,8 @@ pub(super) struct Terms {
     pub(super) patience: Patience,
     /// One permit for each call that may be under way at once; `None` for no limit.
     pub(super) turns: Option<Arc<Semaphore>>,
+    /// The other dead letters, if this is one in a drain.
+    letters: Option<Arc<Letters>>,
 }
 
 /// A settlement under way.
@@ -326,28 +350,42 @@ async fn settle_as(
     how: &Settlement,
 ) -> Result<()> {
     let (ends, part) = (lease.ends(), shared.store.queue.part(&lease.delivery.receipt));
-    let before = drain.get();
     let is_letter = matches!(how, Settlement::DeadLetter(..));
     let terms = |drain: Option<Deadline>| {
         let terms = terms(shared, ends, drain, part);
         if is_letter && drain.is_some() { terms.of_letter(shared.letters.get(part).cloned()) } else { terms }
     };
-    let first = terms(before);
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
-    let haste = async {
-        let drain = drain.wait_for(|deadline| deadline.is_some()).await;
-        if is_letter && let Some(deadline) = drain {
-            sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE)).await;
-        }
-        drain
-    };
-    let drain = tokio::select! {
+    let now = drain.get();
+    let first = terms(now);
+    let mut deadline = tokio::select! {
         biased;
-        drain = haste, if before.is_none() => drain,
+        tighter = tightened(&mut drain, now, is_letter) => tighter,
         done = settling.persist(&first) => return settling.end(done),
     };
-    let done = Box::pin(settling.persist(&terms(drain))).await;
-    settling.end(done)
+    loop {
+        let terms = terms(deadline);
+        deadline = tokio::select! {
+            biased;
+            tighter = tightened(&mut drain, deadline, is_letter) => tighter,
+            done = Box::pin(settling.persist(&terms)) => return settling.end(done),
+        };
+    }
+}
+
+/// Completes when a drain begins, or its deadline comes nearer, after which a try under way is not waited for. That of
+/// a dead letter is, for most of the time left.
+async fn tightened(
+    drain: &mut watch::Receiver<Option<Deadline>>,
+    from: Option<Deadline>,
+    is_letter: bool,
+) -> Option<Deadline> {
+    let is_earlier = |to: Deadline| from.is_none_or(|from| to.report_by() < from.report_by());
+    let tighter = drain.wait_for(|deadline| deadline.is_some_and(is_earlier)).await;
+    if is_letter && let Some(deadline) = tighter {
+        sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE)).await;
+    }
+    tighter
 }
 
 /// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
@@ -361,17 +399,18 @@ pub(super) fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, par
         }
         None => (Patience::calm(TRY, ends), None),
     };
-    Terms { queue: Arc::clone(&store.queue), records: Arc::clone(&store.records), patience, turns }
+    Terms {
+        queue: Arc::clone(&store.queue),
+        records: Arc::clone(&store.records),
+        patience,
+        turns,
+        letters: None,
+    }
 }
 
 impl Terms {
-    /// Leaves a dead letter most of the time that is left for its first try, and has it wait for other letters only:
-    /// while 64 slow ones were sent, no message was released.
-    fn of_letter(mut self, turns: Option<Arc<Semaphore>>) -> Self {
-        let left = self.patience.until.saturating_duration_since(Instant::now());
-        self.patience.each = left.mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY);
-        self.turns = turns;
-        self
+    fn of_letter(self, letters: Option<Arc<Letters>>) -> Self {
+        Self { turns: None, letters, ..self }
     }
 }
 
@@ -429,10 +468,43 @@ async fn tries(
 ) -> Result<()> {
     const OPERATION: &str = "settle a message";
     let call = || call(terms, delivery, how, took, unanswered);
+    if let Some(letters) = &terms.letters {
+        return Box::pin(send_letter(terms.patience, letters, call)).await;
+    }
     let mut done = persist(OPERATION, terms.patience, may_pass, call).await;
     let is_late = Instant::now() > terms.patience.until + LATE;
     if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut || is_late && may_pass(error)) {
         done = Box::pin(bounded(OPERATION, terms.patience.each, call())).await;
+    }
+    done
+}
+
+/// Sends a dead letter in a drain, once its turn has come. Each further try sends another one, so the first has most of
+/// the time that is left then, and none begins that can't end.
+async fn send_letter<F: Future<Output = Result<()>>>(
+    patience: Patience,
+    letters: &Letters,
+    call: impl Fn() -> F,
+) -> Result<()> {
+    const OPERATION: &str = "dead-letter a message";
+    let Ok(_turn) = timeout_at(patience.until, letters.turns.acquire()).await else {
+        return Err(unanswered(OPERATION));
+    };
+    let takes = letters.took.longest().unwrap_or_default();
+    let left = || patience.until.saturating_duration_since(Instant::now());
+    if left() < takes {
+        return Err(Error::new(ErrorKind::TimedOut, OPERATION, "the drain leaves no time for it"));
+    }
+    let each = left().mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY).max(takes.mul_f64(DEAD_LETTER_MARGIN));
+    let again = |error: &Error| may_pass(error) && left() >= takes;
+    let done = persist(OPERATION, Patience { each, ..patience }, again, || async {
+        let began = Instant::now();
+        call().await.inspect(|()| letters.took.note(began.elapsed()))
+    });
+    let done = done.await;
+    let is_late = Instant::now() > patience.until + LATE;
+    if is_late && matches!(&done, Err(error) if may_pass(error)) {
+        return bounded(OPERATION, DRAIN_TRY, call()).await;
     }
     done
 }
@@ -484,7 +556,7 @@ mod tests {
     async fn settled(store: &Store, mut lease: Lease, how: &Settlement) -> Result<()> {
         let patience = Patience::calm(Duration::from_secs(2), lease.ends());
         let (queue, records) = (Arc::clone(&store.queue), Arc::clone(&store.records));
-        let terms = Terms { queue, records, patience, turns: None };
+        let terms = Terms { queue, records, patience, turns: None, letters: None };
         let took = Recent::new(LEASE);
         let mut settling =
             Settling { lease: &mut lease, how, took: &took, unanswered: AtomicBool::new(false) };
