@@ -81,7 +81,7 @@ pub struct Stopped {
     pub abandoned: u64,
     /// The rest of the last drain's budget.
     pub budget_left: Duration,
-    /// Entries of the ledger that this worker has not written, so that reports lack them: what failed in an outage that
-    /// outlived the worker, and what was still being written when it ended.
+    /// Entries of the ledger that this worker has not written as far as it knows, so that reports lack them: what failed in
+    /// an outage that outlived the worker, and what was not answered when it ended.
     pub missing_entries: u64,
 }

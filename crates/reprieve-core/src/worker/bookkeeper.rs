@@ -105,6 +105,8 @@ struct Suspicion {
 impl Bookkeeper {
     pub(super) fn new(shared: Arc<Shared>, queue: &str, notes: Notes, machine: Describing) -> Self {
         let ledger = Ledger::new(Arc::clone(&shared.store.records));
+        // The entry of the boot, also if the worker ends before it knows the machine.
+        shared.books.begun();
         let renewal = Renewal {
             at: Instant::now() + RENEW_FIRST,
             every: RENEW_FIRST,
@@ -165,7 +167,6 @@ impl Bookkeeper {
 
     fn booted(&mut self, machine: Machine) {
         self.shared.books.describe(machine);
-        self.shared.books.begun();
         self.write(Entry::Boot(self.boot()));
     }
 

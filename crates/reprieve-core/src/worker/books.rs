@@ -155,7 +155,7 @@ impl Books {
         if missing > 0 {
             tracing::warn!(
                 missing,
-                "some of this worker's entries of the ledger are not written; reports will lack them"
+                "the store has not confirmed some of this worker's entries of the ledger; reports may lack them"
             );
         }
         missing

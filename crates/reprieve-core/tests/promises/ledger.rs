@@ -394,6 +394,16 @@ async fn a_worker_says_at_its_end_how_many_entries_are_missing_whatever_the_stor
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_ends_before_it_knows_its_machine_says_that_the_boot_is_missing() {
+    let store = memory::store();
+    let worker = Worker::builder(store.clone()).job(Steps::default()).settings(settings());
+    let worker = start_built(worker.vm("vm").boot("one").machine(std::future::pending()));
+    worker.started().await;
+    assert_eq!(worker.stop().await.missing_entries, 1);
+    assert_eq!(ledger(&store).await.boots, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_death_is_entered_also_if_its_finder_is_evicted_before_it_would_look() {
     // By the default lease's end a dead worker has been silent for long enough.
     let settings = || Settings { lease: secs(60), ..wide() };
