@@ -257,6 +257,30 @@ fn deadline_policies_are_replayed_where_availability_is_known() {
 }
 
 #[test]
+fn a_policy_that_meets_a_deadline_is_one_that_regular_machines_alone_meet() {
+    // A series of one machine that goes now and then; saves of 2 min take more than a tenth of the time.
+    let text = r#"{"metadata":{"gap_seconds":600},"data":[1,1,1,1,1,0,0,1,1,1,0,1,1,1,1,1,1,1,1,1]}"#;
+    let series = Series::parse(text).unwrap().times(20);
+    let mut met = Vec::new();
+    for minutes in [410, 440, 450, 460, 470, 480, 520] {
+        let found = plan(&Inputs {
+            save_ms: Some(2 * MINUTE_MS),
+            evictions: Known::Availability(series.clone(), Source::Given),
+            deadline_ms: Some(minutes * MINUTE_MS),
+            runs: 10,
+            ..Inputs::new(200, 40 * MINUTE_MS, 20, price(46_000_000), price(230_000_000))
+        });
+        let regular = found.rows[0].summaries[0].met;
+        for row in &found.policies {
+            assert!(row.met < 10 || regular == 10, "{minutes} min: {row:?}, all regular {regular}");
+        }
+        met.push((found.policies[0].met, regular));
+    }
+    // Ten jobs of 40 min with their saves do not fit into 410 min, and do into 520.
+    assert_eq!((met.first(), met.last()), (Some(&(0, 0)), Some(&(10, 10))), "{met:?}");
+}
+
+#[test]
 fn deadline_policies_are_replayed_on_a_fleet_whose_losses_evict() {
     let text = include_str!("../traces/aws-p3-fleet.csv");
     let inputs = Inputs {

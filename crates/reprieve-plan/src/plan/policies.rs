@@ -1,11 +1,11 @@
 //! The deadline policies, replayed in windows of a trace of availability.
 
 use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known};
-use super::scenario::{Scenario, save_ms};
+use super::scenario::Scenario;
 use crate::fleet::Spread;
 use crate::policy::{Greedy, Policy, Programme, Uniform};
 use crate::replay::{Outcome, replay};
-use crate::task::Task;
+use crate::task::{Task, TaskError};
 
 /// What a deadline policy costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,9 +20,9 @@ pub struct PolicyRow {
     pub finished_ms: Spread,
     /// In how many windows that was by the deadline.
     pub met: u32,
-    /// How often the machines were evicted, on average.
+    /// The machines that were evicted, on average.
     pub evictions: f64,
-    /// The work that was lost on all machines, on average.
+    /// The work of all jobs that was lost, on average.
     pub lost_ms: u64,
 }
 
@@ -43,31 +43,31 @@ pub(super) fn rows(inputs: &Inputs, scenario: &Scenario) -> Vec<PolicyRow> {
     let policies: [&dyn Policy; 3] = [&Greedy, &Uniform, &programme];
     let row = |policy: &dyn Policy| {
         let outcomes: Vec<_> = windows.iter().map(|window| replay(&task, policy, window)).collect();
-        summarise(policy.name(), &outcomes, task.machines)
+        summarise(policy.name(), &outcomes)
     };
     policies.map(row).into()
 }
 
-/// The batch as a policy sees it; `None` if jobs differ, or if there is no time for a move.
+/// The batch as a policy sees it; `None` if jobs differ. A deadline that it can't meet is shown as missed.
 fn task(inputs: &Inputs, scenario: &Scenario, deadline_ms: u64) -> Option<Task> {
     let job_ms = *inputs.jobs_ms.first()?;
-    let slots = inputs.instances.saturating_mul(inputs.slots);
-    let jobs = u32::try_from(inputs.jobs_ms.len()).ok()?;
-    // A machine's slots do its jobs in waves, so it has as many fewer.
-    let jobs = jobs.div_ceil(slots).checked_mul(inputs.instances)?;
+    let work = &scenario.model.work;
     let task = Task {
-        jobs,
+        jobs: u32::try_from(inputs.jobs_ms.len()).ok()?,
         job_ms,
-        checkpoint_ms: scenario.model.work.checkpoint_ms,
+        checkpoint_ms: work.checkpoint_ms,
+        save_ms: work.save_ms,
         machines: inputs.instances,
+        slots: inputs.slots,
         deadline_ms,
-        move_ms: inputs.boot_ms.unwrap_or(ASSUMED_BOOT_MS).1.saturating_add(save_ms(inputs)),
+        move_ms: inputs.boot_ms.unwrap_or(ASSUMED_BOOT_MS).1.saturating_add(work.restore_ms),
         ..Task::new(inputs.prices.spot.at(0), inputs.prices.regular)
     };
-    (inputs.jobs_ms.iter().all(|other| *other == job_ms) && task.check().is_ok()).then_some(task)
+    let is_plannable = matches!(task.check(), Ok(()) | Err(TaskError::ImpossibleDeadline { .. }));
+    (inputs.jobs_ms.iter().all(|other| *other == job_ms) && is_plannable).then_some(task)
 }
 
-fn summarise(name: &'static str, outcomes: &[Outcome], machines: u32) -> PolicyRow {
+fn summarise(name: &'static str, outcomes: &[Outcome]) -> PolicyRow {
     let micros = |outcome: &Outcome| u64::try_from(outcome.cost.micros()).unwrap_or(u64::MAX);
     let runs = u32::try_from(outcomes.len()).unwrap_or(u32::MAX);
     let lost_ms: u64 = outcomes.iter().map(|outcome| outcome.lost_ms).sum();
@@ -79,7 +79,7 @@ fn summarise(name: &'static str, outcomes: &[Outcome], machines: u32) -> PolicyR
         finished_ms: Spread::new(outcomes.iter().map(|outcome| outcome.finished_ms)),
         met: outcomes.iter().map(|outcome| u32::from(outcome.met_deadline)).sum(),
         evictions: mean(evictions, runs),
-        lost_ms: lost_ms * u64::from(machines) / u64::from(runs.max(1)),
+        lost_ms: lost_ms / u64::from(runs.max(1)),
     }
 }
 
