@@ -322,6 +322,24 @@ fn every_run_is_counted_and_the_plan_is_the_same_again() {
     assert!(first.rows[3].summaries[1].evictions > first.rows[3].summaries[0].evictions);
 }
 
+#[test]
+fn deadline_policies_that_would_take_long_have_fewer_windows_or_none_and_it_is_said() {
+    let text = r#"{"metadata":{"gap_seconds":60},"data":[5,5,0,5,5]}"#;
+    let known = Known::Availability(Series::parse(text).unwrap(), Source::Given);
+    // A look and three changes each 5 min, for 20 h and for 2000 days.
+    for (hours, windows, said) in
+        [(20, 17, Some("in 17 windows instead of 40")), (48_000, 0, Some("left out"))]
+    {
+        let deadline_ms = Some(hours * HOUR_MS);
+        let few = Inputs { evictions: known.clone(), deadline_ms, runs: 40, ..inputs() };
+        let plan = plan(&Inputs { events_max: 10 * 963 * 17, jobs_ms: vec![MINUTE_MS; 4], ..few });
+        assert!(plan.policies.iter().all(|row| row.runs == windows), "{:?}", plan.policies);
+        assert_eq!(plan.policies.len(), if windows == 0 { 0 } else { 3 });
+        let found = plan.assumptions.iter().find(|it| it.subject == "deadline policies");
+        assert_eq!(found.map(|it| it.value.as_str()), said);
+    }
+}
+
 /// A trace whose times are in seconds where milliseconds should be.
 fn seconds_as_ms() -> Vec<Loss> {
     vec![Loss { after_ms: 60, lost: 1, of: 8 }; 9]

@@ -89,6 +89,12 @@ impl Series {
         self.end_ms
     }
 
+    /// How often the number changes, its beginning included.
+    #[must_use]
+    pub const fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
     /// The largest number of machines at any time.
     #[must_use]
     pub fn most(&self) -> u32 {

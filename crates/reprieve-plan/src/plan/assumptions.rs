@@ -2,6 +2,7 @@
 
 use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
 use super::scenario::{Scenario, save_ms};
+use super::{Row, Summary};
 use crate::fleet::FLEET_DELAY_MS;
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
@@ -20,8 +21,9 @@ pub struct Assumption {
 }
 
 /// All assumptions of a plan, the most doubtful first.
-pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
+pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row]) -> Vec<Assumption> {
     let mut all = vec![evictions(inputs)];
+    all.extend(runs(inputs, rows));
     all.extend(meaning(inputs));
     all.extend(pattern(inputs));
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
@@ -74,6 +76,21 @@ fn evictions(inputs: &Inputs) -> Assumption {
         ),
     };
     assumption("evictions", value, source)
+}
+
+/// How many runs there are if they are fewer than were asked for, and how far the mean costs can be off by that.
+fn runs(inputs: &Inputs, rows: &[Row]) -> Option<Assumption> {
+    let summaries = || rows.iter().flat_map(|row| &row.summaries);
+    let runs = summaries().map(|summary| summary.runs).min().filter(|runs| *runs < inputs.runs)?;
+    let wide = |summary: &Summary| summary.cost_micros.half_width / summary.cost_micros.mean.max(1.0);
+    let widest = summaries().map(wide).fold(0.0, f64::max);
+    let value = format!(
+        "{runs} instead of {}; mean costs are known to ± {} % (95 % intervals)",
+        inputs.runs,
+        (widest * 1000.0).ceil() / 10.0
+    );
+    let why = "each run has so many events that more would take long; more can be asked for";
+    Some(assumption("runs", value, Source::Assumed(why)))
 }
 
 /// What a rate is a share of.

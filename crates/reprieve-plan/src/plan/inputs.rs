@@ -57,6 +57,8 @@ pub struct Inputs {
     pub mix: Mix,
     /// The number of runs of each strategy.
     pub runs: u32,
+    /// The most events of all runs, beyond which there are fewer runs; ten at least, if as many are asked for.
+    pub events_max: u64,
     /// The seed of the first run; each further run has the next one.
     pub seed: u64,
 }
@@ -127,12 +129,15 @@ pub const ASSUMED_NOTICE: Notice = Notice { lead_ms: 30_000, share: 1.0, blind_m
 /// The price of storage requests of a save: one blob written, by the list of 2024 in docs/azure.md.
 pub const ASSUMED_SAVE_COST: Cost = Cost::from_nanos(5_500);
 
+/// The most events of all runs of a plan: they take some five seconds on two cores.
+pub const EVENTS_MAX: u64 = 150_000_000;
+
 impl Inputs {
     /// A plan of `jobs` equal jobs on up to `instances` machines, as a base for changes.
     ///
     /// Jobs save, in 20 ms as workers assume before they have measured; machines have one slot and the assumed boot
     /// and notice; `balanced` has the preset's base of 2 and 25 % above; nothing is known of evictions; 200 runs, after
-    /// which the interval of a mean is a few percent of its spread.
+    /// which the interval of a mean is a few percent of its spread, or fewer if they have more than [`EVENTS_MAX`].
     #[must_use]
     pub fn new(jobs: usize, job_ms: u64, instances: u32, spot: Price, regular: Price) -> Self {
         let free = Price::from_nanos_per_hour(0);
@@ -166,6 +171,7 @@ impl Inputs {
             refused: 0.0,
             mix: Mix { base: 2, percent_above: 25 },
             runs: 200,
+            events_max: EVENTS_MAX,
             seed: 0,
         }
     }

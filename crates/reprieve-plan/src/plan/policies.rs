@@ -1,11 +1,22 @@
 //! The deadline policies, replayed in windows of a trace of availability.
 
-use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known};
+use std::num::NonZeroUsize;
+
+use super::assumptions::Assumption;
+use super::inputs::{ASSUMED_BOOT_MS, EVENTS_MAX, Inputs, Known, Source};
+use super::runs::on_cores;
 use super::scenario::Scenario;
+use crate::availability::Series;
 use crate::fleet::Spread;
 use crate::policy::{Greedy, Policy, Programme, Uniform};
 use crate::replay::{Outcome, replay};
 use crate::task::{Task, TaskError};
+
+/// The fewest windows that say anything.
+const WINDOWS_MIN: u32 = 10;
+
+/// The events of a run that take as long as a decision of all policies.
+const EVENTS_OF_DECISION: u64 = 10;
 
 /// What a deadline policy costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,25 +38,48 @@ pub struct PolicyRow {
 }
 
 /// Replays the policies, if the inputs have a deadline and a trace of availability, and jobs are equal: a policy
-/// moves all machines together.
-pub(super) fn rows(inputs: &Inputs, scenario: &Scenario) -> Vec<PolicyRow> {
+/// moves all machines together. With it comes what is to be said of fewer windows than were asked for.
+pub(super) fn rows(
+    inputs: &Inputs,
+    scenario: &Scenario,
+    cores: NonZeroUsize,
+) -> (Vec<PolicyRow>, Option<Assumption>) {
     let series = match &inputs.evictions {
         Known::Availability(series, _) => Some(series),
         Known::Rate { .. } | Known::Lives(..) | Known::Losses(..) | Known::Unknown => {
             inputs.availability.as_ref()
         }
     };
-    let (Some(deadline_ms), Some(series)) = (inputs.deadline_ms, series) else { return Vec::new() };
-    let Some(task) = task(inputs, scenario, deadline_ms) else { return Vec::new() };
-    let runs = usize::try_from(inputs.runs).unwrap_or(usize::MAX);
+    let (Some(deadline_ms), Some(series)) = (inputs.deadline_ms, series) else { return Default::default() };
+    let Some(task) = task(inputs, scenario, deadline_ms) else { return Default::default() };
+    let runs = affordable(inputs, &task, series);
+    if runs == 0 {
+        return (Vec::new(), Some(few("left out")));
+    }
     let windows = series.draw_windows(deadline_ms, runs, inputs.seed);
     let programme = Programme::new(&task);
-    let policies: [&dyn Policy; 3] = [&Greedy, &Uniform, &programme];
-    let row = |policy: &dyn Policy| {
-        let outcomes: Vec<_> = windows.iter().map(|window| replay(&task, policy, window)).collect();
-        summarise(policy.name(), &outcomes)
-    };
-    policies.map(row).into()
+    let policies: [&(dyn Policy + Sync); 3] = [&Greedy, &Uniform, &programme];
+    let replays: Vec<_> =
+        policies.iter().flat_map(|it| windows.iter().map(move |window| (it, window))).collect();
+    let outcomes = on_cores(cores, &replays, |(policy, window)| replay(&task, **policy, window));
+    let each = policies.iter().zip(outcomes.chunks(windows.len().max(1)));
+    let rows = each.map(|(policy, outcomes)| summarise(policy.name(), outcomes)).collect();
+    let is_fewer = (runs as u64) < u64::from(inputs.runs);
+    (rows, is_fewer.then(|| few(&format!("in {runs} windows instead of {}", inputs.runs))))
+}
+
+fn few(value: &str) -> Assumption {
+    let why = "the deadline is far, or Spot changes often, so they would take long";
+    Assumption { subject: "deadline policies", value: value.to_owned(), source: Source::Assumed(why) }
+}
+
+/// In how many windows the policies can be replayed, by the decisions that one takes; none if those are too few.
+fn affordable(inputs: &Inputs, task: &Task, series: &Series) -> usize {
+    let rounds = task.deadline_ms / series.length_ms().max(1) + 1;
+    let changes = rounds.saturating_mul(series.changes().try_into().unwrap_or(u64::MAX));
+    let decisions = (task.deadline_ms / task.look_ms).saturating_add(changes).max(1);
+    let runs = (inputs.events_max.min(EVENTS_MAX) / EVENTS_OF_DECISION / decisions).min(inputs.runs.into());
+    if runs < u64::from(inputs.runs.min(WINDOWS_MIN)) { 0 } else { usize::try_from(runs).unwrap_or(0) }
 }
 
 /// The batch as a policy sees it; `None` if jobs differ. A deadline that it can't meet is shown as missed.

@@ -19,7 +19,7 @@ pub(super) struct Answer {
     pub(super) deadline_ms: Option<u64>,
     #[serde(serialize_with = "sum")]
     pub(super) budget_usd: Option<Cost>,
-    /// The runs of each strategy.
+    /// The runs of each strategy that were asked for.
     pub(super) runs: u32,
     /// The seed of the first one.
     pub(super) seed: u32,
@@ -70,6 +70,8 @@ pub(super) struct Table {
     pub(super) vms: u32,
     pub(super) slots: u32,
     pub(super) job_ms: u64,
+    /// The runs of each strategy: fewer than were asked for, if they have too many events.
+    pub(super) runs: u32,
     /// Those of this table alone.
     pub(super) assumptions: Vec<Assumed>,
     /// The ends of what is known of evictions.
@@ -200,6 +202,8 @@ pub(super) struct Finish {
 #[derive(Debug, Serialize)]
 pub(super) struct Policy {
     pub(super) name: &'static str,
+    /// The windows of the trace in which it was replayed.
+    pub(super) windows: u32,
     pub(super) cost_usd: Money,
     pub(super) finish_ms: Finish,
     pub(super) chance: f64,
@@ -266,6 +270,7 @@ impl Table {
             vms,
             slots,
             job_ms,
+            runs: plan.runs,
             assumptions: plan.assumptions.iter().map(Assumed::new).collect(),
             worlds: worlds.collect(),
             strategies: order.into_iter().map(|index| StrategyRow::new(plan, index)).collect(),
@@ -362,6 +367,7 @@ impl Policy {
     fn new(row: &PolicyRow) -> Self {
         Self {
             name: row.name,
+            windows: row.runs,
             cost_usd: Money::new(row.cost_micros),
             finish_ms: Finish::new(row.finished_ms, row.runs, row.runs),
             chance: f64::from(row.met) / f64::from(row.runs.max(1)),

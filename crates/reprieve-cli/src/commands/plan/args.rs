@@ -18,6 +18,9 @@ use crate::values::{duration, nonzero_duration};
 const JOBS_MAX: u64 = 1_000_000;
 const VMS_MAX: i64 = 10_000;
 
+/// The runs of each strategy, unless they would take long.
+pub(super) const RUNS_DEFAULT: u32 = 200;
+
 /// The batch.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Batch")]
@@ -189,9 +192,9 @@ pub(super) struct MarketArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
-    /// The number of simulated runs of each strategy
-    #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(super) runs: u32,
+    /// The number of simulated runs of each strategy, however long they take [default: 200, or fewer for a large batch]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) runs: Option<u32>,
 
     /// The seed of the first run: the same seed gives the same plan
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]

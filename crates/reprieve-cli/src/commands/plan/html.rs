@@ -86,7 +86,7 @@ fn section(answer: &Answer, table: &Table, number: usize) -> Markup {
     html! {
         section aria-labelledby=(id) {
             h2 id=(id) { (title(table)) }
-            p { (plain(&facts(table))) "." }
+            p { (plain(&facts(answer, table))) "." }
             @if !table.assumptions.is_empty() {
                 details { summary { "Assumptions of this table" } (assumptions(&table.assumptions)) }
             }

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use reprieve::{Error, ErrorKind, Result, StoreArgs, clock};
 
 use self::answer::{Answer, Assumed, Table, Unplanned};
-use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
+use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs, RUNS_DEFAULT};
 use self::batch::Batch;
 use self::like_batch::LikeBatch;
 use self::market::Market;
@@ -150,7 +150,7 @@ fn answer(args: &Args, batch: &Batch, planned: Vec<Planned>, problems: Vec<Unpla
         jobs: batch.jobs,
         deadline_ms: args.batch.deadline.map(millis),
         budget_usd: args.batch.budget_usd,
-        runs: args.output.runs,
+        runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
         seed: args.output.seed,
         assumptions: Vec::new(),
         tables: Vec::new(),

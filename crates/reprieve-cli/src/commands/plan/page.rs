@@ -32,7 +32,7 @@ pub(super) fn page(answer: &Answer) -> String {
 }
 
 fn one(answer: &Answer, table: &Table) -> String {
-    let mut text = format!("{}: {}\n", title(table), plain(&facts(table)));
+    let mut text = format!("{}: {}\n", title(table), plain(&facts(answer, table)));
     text.push_str(&assumptions(&table.assumptions));
     text.push('\n');
     text.push_str(&strategies(answer, table));

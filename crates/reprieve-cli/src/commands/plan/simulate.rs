@@ -1,17 +1,13 @@
-//! The plans of all markets, on all cores.
-
-use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+//! The plans of all markets.
 
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, Inputs, Plan};
+use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, EVENTS_MAX, Inputs, Plan};
 
 use super::Args;
 use super::answer::{Assumed, Begin, Table, Unplanned};
+use super::args::RUNS_DEFAULT;
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -35,25 +31,10 @@ pub(super) fn simulate(
     markets: &[Market],
 ) -> Vec<Planned> {
     let progress = Progress::new(markets.len());
-    let (next, planned) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    thread::scope(|scope| {
-        for _ in 0..cores.min(markets.len()) {
-            scope.spawn(|| {
-                while let Some((index, market)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|index| Some((index, markets.get(index)?)))
-                {
-                    let one = plan(args, batch, trace, market, &progress);
-                    // No code panics while it holds the lock.
-                    planned.lock().unwrap_or_else(PoisonError::into_inner).push((index, one));
-                }
-            });
-        }
-    });
+    // One after the other: each takes all cores.
+    let planned = markets.iter().map(|market| plan(args, batch, trace, market, &progress)).collect();
     progress.clear();
-    let mut planned = planned.into_inner().unwrap_or_else(PoisonError::into_inner);
-    planned.sort_by_key(|(index, _)| *index);
-    planned.into_iter().map(|(_, one)| one).collect()
+    planned
 }
 
 fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, progress: &Progress) -> Planned {
@@ -110,7 +91,9 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
         notice: fleet.notice.map_or(Some(ASSUMED_NOTICE), |given| given.0),
         refused: fleet.refused,
         mix: Mix { base: fleet.base_instances, percent_above: fleet.regular_percent_above_base },
-        runs: args.output.runs,
+        runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
+        // Who gives a number gets it.
+        events_max: args.output.runs.map_or(EVENTS_MAX, |_| u64::MAX),
         seed: args.output.seed.into(),
         ..Inputs::new(jobs, job_ms, machines, market.spot, market.regular)
     };

@@ -56,6 +56,8 @@ pub(super) fn headline(answer: &Answer) -> String {
     let budget = answer.budget_usd.map(|cost| saturated(cost.micros()));
     let budget = budget.map(|micros| format!(", for {} USD at most", usd(micros))).unwrap_or_default();
     let (jobs, runs) = (count(answer.jobs, "job"), count(answer.runs, "run"));
+    let fewer = answer.tables.iter().any(|table| table.runs < answer.runs);
+    let runs = if fewer { format!("up to {runs}") } else { runs };
     format!("{jobs}{within}{budget}: {runs} of each strategy, from seed {}", answer.seed)
 }
 
@@ -67,9 +69,14 @@ pub(super) fn title(table: &Table) -> String {
     }
 }
 
-/// Machines, jobs and what Azure says, in a line.
-pub(super) fn facts(table: &Table) -> String {
-    let facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
+/// Machines, jobs, how sure the costs are, and what Azure says, in a line.
+pub(super) fn facts(answer: &Answer, table: &Table) -> String {
+    let mut facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
+    if table.runs < answer.runs {
+        let widest = widest(table);
+        facts +=
+            &format!("; {} of each strategy only, so mean costs are ± {widest} %", count(table.runs, "run"));
+    }
     let azure = table.azure.as_ref().map(|azure| {
         let rate = azure
             .eviction_rate
@@ -83,6 +90,13 @@ pub(super) fn facts(table: &Table) -> String {
         format!("; Azure says: evicted {rate}, placement {score}, quota {quota}")
     });
     facts + azure.as_deref().unwrap_or_default()
+}
+
+/// The widest 95 % interval of the table's mean costs, on each side in percent, rounded up to a tenth.
+fn widest(table: &Table) -> f64 {
+    let costs = table.strategies.iter().flat_map(|row| &row.worlds).map(|it| &it.cost_usd);
+    let widest = costs.map(|cost| cost.half_width / cost.mean.max(1.0)).fold(0.0, f64::max);
+    (widest * 1000.0).ceil() / 10.0
 }
 
 /// The source of an assumption.
