@@ -233,6 +233,76 @@ fn presets_have_the_parameters_of_their_files() {
     assert!(parameters(&Strategy::all_regular(4), 2).is_empty());
 }
 
+/// The bounds of a parameter of infra/, by its decorators.
+fn bounds(name: &str) -> (u32, u32, Option<Vec<String>>) {
+    let template = include_str!("../../../infra/fleet.bicep");
+    let (before, _) = template.split_once(&format!("\nparam {name} ")).unwrap_or_else(|| panic!("no {name}"));
+    let decorators: Vec<_> = before.lines().rev().take_while(|line| line.starts_with('@')).collect();
+    let inside = |decorator: &str| {
+        let found = decorators.iter().find_map(|line| line.strip_prefix(decorator));
+        found.map(|inside| inside.trim_start_matches('(').trim_end_matches(')').to_owned())
+    };
+    let number =
+        |decorator, without| inside(decorator).map_or(without, |text| text.parse().expect("a number"));
+    let allowed = inside("@allowed")
+        .map(|list| list.trim_matches(['[', ']']).split(',').map(|it| it.trim().to_owned()).collect());
+    (number("@minValue", 0), number("@maxValue", u32::MAX), allowed)
+}
+
+#[test]
+fn no_parameters_are_printed_that_the_templates_refuse() {
+    let mut printed = 0;
+    for instances in [1, 2, 3, 20, 1000, 1001, 1_000_000] {
+        let mixes = [(0, 0), (0, 25), (1, 0), (2, 99), (2, 100), (20, 25), (19, 25)];
+        let mut strategies = vec![Strategy::steady(instances), Strategy::steady_fleet(instances)];
+        strategies.extend(
+            mixes.map(|(base, percent_above)| Strategy::balanced(instances, Mix { base, percent_above })),
+        );
+        strategies.extend(
+            [(0, 3), (2, 0), (2, 3), (100, 1), (101, 3)]
+                .map(|(regular, after)| Strategy::swap(instances, regular, after)),
+        );
+        for (strategy, slots) in strategies.iter().flat_map(|it| [1, 1024, 100_001].map(|slots| (it, slots)))
+        {
+            let lines = parameters(strategy, slots);
+            printed += u32::from(!lines.is_empty());
+            let value = |name: &str| {
+                let start = format!("param {name} = ");
+                lines.iter().find_map(|line| line.strip_prefix(start.as_str()))
+            };
+            for line in &lines {
+                let (name, value) = line.strip_prefix("param ").unwrap().split_once(" = ").unwrap();
+                let (least, most, allowed) = bounds(name);
+                match allowed {
+                    Some(allowed) => assert!(allowed.iter().any(|it| it == value), "{line}"),
+                    None => assert!((least..=most).contains(&value.parse().unwrap()), "{line}"),
+                }
+            }
+            // What the template checks itself.
+            let base = value("baseInstances").map(|base| base.parse::<u32>().unwrap());
+            assert_eq!(base.is_some(), value("preset") == Some("'balanced'"), "{lines:?}");
+            assert!(base.is_none_or(|base| base >= 1 && base < instances), "{lines:?}");
+        }
+    }
+    assert!(printed > 50, "{printed}");
+}
+
+#[test]
+fn balanced_is_left_out_where_it_has_no_base_or_no_spot_machine() {
+    let of = |base, percent_above, instances| {
+        let mix = Mix { base, percent_above };
+        let plan = plan(&Inputs { mix, instances, runs: 1, ..inputs() });
+        let has = plan.rows.iter().filter(|row| row.strategy.name.starts_with("balanced")).count();
+        (has, value(&plan, "balanced").0.to_owned())
+    };
+    let said = |count, text: &str| (count, text.to_owned());
+    assert_eq!(of(2, 25, 10), said(2, "2 regular machines, and 25 % of those above"));
+    assert_eq!(of(2, 0, 10), said(1, "2 regular machines, and 0 % of those above"));
+    assert_eq!(of(0, 25, 10), said(0, "left out: without a base it is elastic"));
+    assert_eq!(of(2, 25, 2), said(0, "left out: a base of 2 regular machines leaves no Spot machine of 2"));
+    assert_eq!(of(2, 100, 10), said(0, "left out: all machines would be regular"));
+}
+
 #[test]
 fn a_maximum_price_is_not_for_what_is_restored() {
     let plan = plan(&Inputs { max_price: MaxPrice::Of(price(50_000_000)), runs: 1, ..inputs() });

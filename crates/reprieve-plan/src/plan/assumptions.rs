@@ -2,8 +2,8 @@
 
 use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
 use super::scenario::{Scenario, save_ms};
-use super::{Row, Summary};
-use crate::fleet::FLEET_DELAY_MS;
+use super::{Row, Summary, is_balanced};
+use crate::fleet::{FLEET_DELAY_MS, Mix};
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
 const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
@@ -29,6 +29,7 @@ pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row]) -> Vec
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
     all.extend([prices(inputs), save_cost(inputs), traffic(inputs)]);
+    all.push(balanced(inputs));
     all.extend(rules());
     all
 }
@@ -231,6 +232,21 @@ fn traffic(inputs: &Inputs) -> Assumption {
         return assumption("traffic between regions", "none", Source::Assumed(why));
     }
     assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
+}
+
+/// The regular machines of `balanced`.
+fn balanced(inputs: &Inputs) -> Assumption {
+    let Mix { base, percent_above } = inputs.mix;
+    if is_balanced(inputs.mix, inputs.instances) {
+        let value = format!("{base} regular machines, and {percent_above} % of those above");
+        return assumption("balanced", value, Source::Given);
+    }
+    let value =
+        format!("left out: a base of {base} regular machines leaves no Spot machine of {}", inputs.instances);
+    let value = if base == 0 { "left out: without a base it is elastic".to_owned() } else { value };
+    let value =
+        if percent_above >= 100 { "left out: all machines would be regular".to_owned() } else { value };
+    assumption("balanced", value, Source::Assumed("infra/ refuses it"))
 }
 
 /// What holds for every plan.

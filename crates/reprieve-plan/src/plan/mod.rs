@@ -48,7 +48,7 @@ use crate::vm_state::MaxPrice;
 
 pub use advice::{Advice, CHANCE_MIN, SAVING_MIN, Verdict};
 pub use assumptions::Assumption;
-pub use deploy::parameters;
+pub use deploy::{ESCALATION_INSTANCES_MAX, INSTANCES_MAX, is_balanced, parameters};
 pub use inputs::{
     ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, EVENTS_MAX, Inputs, Known, PlanError, Prices, Source,
 };
@@ -145,16 +145,23 @@ fn strategies(inputs: &Inputs) -> Vec<Strategy> {
     let instances = inputs.instances;
     let limited = |strategy| Strategy { max_price: inputs.max_price, ..strategy };
     let mix = inputs.mix;
-    vec![
+    let mut all = vec![
         Strategy::all_regular(instances),
         Strategy { max_price: MaxPrice::OnDemand, ..Strategy::steady(instances) },
         limited(Strategy::steady_fleet(instances)),
         limited(Strategy::elastic(instances)),
-        limited(Strategy::balanced(instances, Mix { percent_above: 0, ..mix }).named("balanced, base only")),
-        limited(Strategy::balanced(instances, mix)),
-        // As the preset has them.
-        limited(Strategy::swap(instances, 2, 3)),
-    ]
+    ];
+    // Others would be one of those above, and are refused by infra/.
+    if is_balanced(mix, instances) {
+        if mix.percent_above > 0 {
+            let base = Mix { percent_above: 0, ..mix };
+            all.push(limited(Strategy::balanced(instances, base).named("balanced, base only")));
+        }
+        all.push(limited(Strategy::balanced(instances, mix)));
+    }
+    // As the preset has them.
+    all.push(limited(Strategy::swap(instances, 2, 3)));
+    all
 }
 
 /// Regular machines with the longest boot and without saves, which no strategy can beat, have to be done in time.

@@ -9,17 +9,20 @@ use reprieve_plan::fleet::Notice;
 use reprieve_plan::money::Cost;
 
 use super::values::{
-    GivenRate, Speed, boot, bytes, money, notice, percent, price, price_or_zero, rate, speed,
+    GivenRate, Speed, base_instances, boot, bytes, money, notice, percent, percent_above, price,
+    price_or_zero, rate, speed, vms,
 };
 use crate::commands::prices::{ServiceArgs, subscription};
 use crate::values::{duration, nonzero_duration};
 
-/// The most jobs of a batch, and the most machines, that are simulated.
+/// The most jobs of a batch that are simulated.
 const JOBS_MAX: u64 = 1_000_000;
-const VMS_MAX: i64 = 10_000;
 
 /// The runs of each strategy, unless they would take long.
 pub(super) const RUNS_DEFAULT: u32 = 200;
+
+/// The regular VMs of `balanced`, as its preset has them.
+pub(super) const BASE_DEFAULT: u32 = 2;
 
 /// The batch.
 #[derive(Debug, clap::Args)]
@@ -70,7 +73,7 @@ pub(super) struct BatchArgs {
 #[command(next_help_heading = "VMs")]
 pub(super) struct FleetArgs {
     /// The most VMs [default: as many as need three quarters of the deadline, or 20]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=VMS_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = vms, allow_negative_numbers = true)]
     pub(super) vms: Option<u32>,
 
     /// The jobs that a VM runs at a time
@@ -89,12 +92,12 @@ pub(super) struct FleetArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub(super) refused: f64,
 
-    /// The regular VMs of the strategy `balanced`
-    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
-    pub(super) base_instances: u32,
+    /// The regular VMs of the strategy `balanced`, fewer than all [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = base_instances, allow_negative_numbers = true)]
+    pub(super) base_instances: Option<u32>,
 
     /// The share of regular VMs above them
-    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent_above, allow_negative_numbers = true)]
     pub(super) regular_percent_above_base: u32,
 }
 

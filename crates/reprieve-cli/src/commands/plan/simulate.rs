@@ -7,7 +7,7 @@ use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, EVENTS_
 
 use super::Args;
 use super::answer::{Assumed, Begin, Table, Unplanned};
-use super::args::RUNS_DEFAULT;
+use super::args::{BASE_DEFAULT, RUNS_DEFAULT};
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -40,17 +40,24 @@ pub(super) fn simulate(
 fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, progress: &Progress) -> Planned {
     let job_ms = batch.job_ms_at(market.speed);
     let (machines, assumed) = batch.machines(job_ms, &args.batch, &args.fleet);
+    let unplanned = |problem: String| Unplanned {
+        size: market.size.clone(),
+        region: market.region.clone(),
+        problem,
+        code: USAGE,
+    };
+    if let Some(base) = args.fleet.base_instances.filter(|base| *base >= machines) {
+        let why =
+            format!("--base-instances {base} leaves no Spot VM of {machines}: give fewer, or more --vms");
+        return Err(unplanned(why));
+    }
     let given = args.known.eviction_rate;
     let evictions =
         trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines, market.band()));
     let availability = trace.and_then(Trace::availability);
     let inputs = Inputs { evictions, availability, ..inputs(args, batch, market, job_ms, machines) };
-    let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Unplanned {
-        size: market.size.clone(),
-        region: market.region.clone(),
-        problem: fault.to_string(),
-        code: USAGE,
-    })?;
+    let plan =
+        Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| unplanned(fault.to_string()))?;
     let mut table = Table::new(market, &plan, machines, args.fleet.slots, job_ms);
     let further = std::iter::once(assumed).chain(market.assumptions(&inputs.evictions));
     table.begin =
@@ -90,7 +97,10 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
         budget: args.batch.budget_usd,
         notice: fleet.notice.map_or(Some(ASSUMED_NOTICE), |given| given.0),
         refused: fleet.refused,
-        mix: Mix { base: fleet.base_instances, percent_above: fleet.regular_percent_above_base },
+        mix: Mix {
+            base: fleet.base_instances.unwrap_or(BASE_DEFAULT),
+            percent_above: fleet.regular_percent_above_base,
+        },
         runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
         // Who gives a number gets it.
         events_max: args.output.runs.map_or(EVENTS_MAX, |_| u64::MAX),

@@ -131,6 +131,9 @@ pub(super) const fn chance_heading(answer: &Answer) -> &'static str {
     if answer.deadline_ms.is_some() { "IN TIME" } else { "DONE" }
 }
 
+/// Why there are no parameters.
+pub(super) const UNDEPLOYED: &str = "by means of your own: no preset of infra/ is like it";
+
 /// Where the parameters go, and what else has to be set.
 pub(super) fn deployment(table: &Table) -> String {
     match (&table.size, &table.region) {

@@ -116,6 +116,7 @@ fn spot_is_not_advised_where_it_is_not_worth_it() {
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(0));
     assert!(ran.out.contains("advice  don't use Spot for this: "), "{ran:?}");
+    assert!(ran.out.contains("deploy  by means of your own: "), "{ran:?}");
     let much = plan(&place, &["--budget-usd", "0.5", "--eviction-rate", "5%"]);
     assert!(much.out.contains("no strategy stays within the budget"), "{much:?}");
     assert!(!much.out.contains("deploy"), "{much:?}");
@@ -132,6 +133,24 @@ fn without_vms_there_are_as_many_as_the_deadline_needs() {
     // Three quarters of 3 h without a boot are three waves; of three slots each.
     assert_eq!([vms(&["--deadline", "3h"]), vms(&["--deadline", "3h", "--slots", "3"])], [20, 7]);
     assert_eq!([vms(&[]), vms(&["--slots", "10"])], [20, 6]);
+    let many = [
+        "plan",
+        "--jobs",
+        "5000",
+        "--job-time",
+        "40m",
+        "--runs",
+        "1",
+        "--eviction-rate",
+        "1%",
+        "--deadline",
+        "4h",
+    ];
+    let most = place.run(&[&many[..], &PRICES].concat());
+    assert!(
+        most.out.contains("up to 1000, one job") && most.out.contains("the most that infra/"),
+        "{most:?}"
+    );
 }
 
 #[test]
@@ -200,6 +219,10 @@ fn bad_input_is_one_sentence() {
         (&["--trace", "."], ". is a directory"),
         (&["--trace", "lives.csv", "--eviction-rate", "5%"], "leave one out"),
         (&["--no-save", "--state", "1MB"], "cannot be used with"),
+        (&["--notice", "9999999h"], "an hour before the eviction at most"),
+        (&["--base-instances", "10"], "--base-instances 10 leaves no Spot VM of 10"),
+        (&["--base-instances", "0"], "without a base `balanced` is `elastic`"),
+        (&["--regular-percent-above-base", "100"], "with 100 no VM would be Spot"),
         (&["--sizes", "Standard_D4s_v5", "--regions", "westeurope"], "cannot be used with"),
     ] {
         let ran = plan(&place, more);
@@ -209,7 +232,8 @@ fn bad_input_is_one_sentence() {
     for (args, why) in [
         (&["--jobs", "0"][..], "0 is not in 1..=1000000"),
         (&["--jobs", "-5"], "-5"),
-        (&["--vms", "0"], "0 is not in 1..=10000"),
+        (&["--vms", "0"], "from 1 to 1000: infra/ deploys no more VMs"),
+        (&["--vms", "1001"], "from 1 to 1000: infra/ deploys no more VMs"),
         (&["--boot", "40d"], "a day at most"),
         (&["--jobs", "5", "--job-time", "0s"], "longer than 0s"),
         (&["--jobs", "5"], "give --jobs and --job-time"),
