@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::money::Price;
+use crate::words::{at_least, at_most};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -198,10 +199,9 @@ impl fmt::Display for TaskError {
             }
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,
-                "the deadline of {} min can't be met: regular machines alone take {} min, so allow more \
-                 time or more machines",
-                deadline_ms / MINUTE_MS,
-                needed_ms.div_ceil(MINUTE_MS),
+                "the deadline of {} can't be met: regular machines alone take {}, so allow more time or more machines",
+                at_most(*deadline_ms),
+                at_least(*needed_ms),
             ),
         }
     }

@@ -4,6 +4,7 @@ use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, 
 use super::scenario::{Scenario, save_ms};
 use super::{Row, Summary, is_balanced};
 use crate::fleet::{FLEET_DELAY_MS, Mix};
+use crate::words::{self, seconds, seconds_between};
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
 const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
@@ -38,9 +39,8 @@ fn assumption(subject: &'static str, value: impl Into<String>, source: Source) -
     Assumption { subject, value: value.into(), source }
 }
 
-/// In percent, to a tenth.
 fn percent(share: f64) -> String {
-    format!("{} %", (share * 1000.0).round() / 10.0)
+    format!("{} %", words::percent(share))
 }
 
 fn evictions(inputs: &Inputs) -> Assumption {
@@ -67,7 +67,14 @@ fn evictions(inputs: &Inputs) -> Assumption {
         }
         Known::Availability(series, source) => {
             let hours = series.length_ms() / 3_600_000;
-            (format!("availability over {hours} h, from a random moment of it"), source.clone())
+            let mut value = format!("availability over {hours} h, from a random moment of it");
+            if let Some(share) = series.loss_bound() {
+                value += &format!(
+                    "; no machine was lost in it, and with 95 % there is a loss in no more than {} of the hours",
+                    percent(share)
+                );
+            }
+            (value, source.clone())
         }
         Known::Unknown => (
             "unknown: none, and 20 % of the machines an hour".to_owned(),
@@ -145,7 +152,7 @@ fn boot(inputs: &Inputs) -> Assumption {
     } else {
         Source::Assumed("a VM with an application that is installed at its first boot; measure yours")
     };
-    assumption("boot", format!("{} to {} s, billed", least_ms / 1000, most_ms / 1000), source)
+    assumption("boot", format!("{}, billed", seconds_between(least_ms, most_ms)), source)
 }
 
 fn notice(inputs: &Inputs) -> Assumption {
@@ -153,10 +160,10 @@ fn notice(inputs: &Inputs) -> Assumption {
         || "none".to_owned(),
         |notice| {
             format!(
-                "{} s for {} of the evictions; none in the first {} s after a boot",
-                notice.lead_ms / 1000,
+                "{} for {} of the evictions; none in the first {} after a boot",
+                seconds(notice.lead_ms),
                 percent(notice.share),
-                notice.blind_ms / 1000
+                seconds(notice.blind_ms)
             )
         },
     );
@@ -171,8 +178,8 @@ fn notice(inputs: &Inputs) -> Assumption {
 fn jobs(inputs: &Inputs) -> Assumption {
     let count = inputs.jobs_ms.len();
     let total_ms: u128 = inputs.jobs_ms.iter().map(|job_ms| u128::from(*job_ms)).sum();
-    let mean_s = total_ms / count.max(1) as u128 / 1000;
-    assumption("jobs", format!("{count} of {mean_s} s on average"), inputs.jobs_source.clone())
+    let mean_ms = u64::try_from(total_ms / count.max(1) as u128).unwrap_or(u64::MAX);
+    assumption("jobs", format!("{count} of {} on average", seconds(mean_ms)), inputs.jobs_source.clone())
 }
 
 fn save(inputs: &Inputs) -> Assumption {

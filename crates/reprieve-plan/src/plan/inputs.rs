@@ -8,6 +8,7 @@ use crate::fleet::{Mix, ModelError, Notice, PriceSteps, StrategyError};
 use crate::money::{Cost, Price};
 use crate::support::{self, Unsupported};
 use crate::vm_state::MaxPrice;
+use crate::words::{at_least, at_most};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -288,10 +289,9 @@ impl fmt::Display for PlanError {
             ),
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,
-                "the deadline of {} min can't be met: regular machines alone take {} min, so allow more time or \
-                 more machines",
-                deadline_ms / MINUTE_MS,
-                needed_ms.div_ceil(MINUTE_MS),
+                "the deadline of {} can't be met: regular machines alone take {}, so allow more time or more machines",
+                at_most(*deadline_ms),
+                at_least(*needed_ms),
             ),
         }
     }

@@ -88,6 +88,27 @@ fn an_open_end_is_said_and_an_unknown_rate_is_not_zero() {
 }
 
 #[test]
+fn small_numbers_are_not_shown_as_none() {
+    let place = Place::new();
+    let rare = plan(&place, &["--eviction-rate", "0.01%"]);
+    assert!(rare.out.contains("0.01 % of the machines an hour") && !rare.out.contains(" 0 %  "), "{rare:?}");
+    let short = ["plan", "--jobs", "60", "--job-time", "884ms", "--runs", "2", "--eviction-rate", "1%"];
+    let short = place.run(&[&short[..], &PRICES, &["--boot", "500ms", "--notice", "700ms"]].concat());
+    for words in ["60 of 884 ms on average", "500 to 500 ms, billed", "700 ms for 100 % of the evictions"] {
+        assert!(short.out.contains(words), "{words} in {short:?}");
+    }
+}
+
+#[test]
+fn a_series_without_a_loss_says_how_sure_that_is() {
+    let place = Place::new();
+    place.write("calm.json", r#"{"metadata":{"gap_seconds":3600},"data":[1,1,1,1,1,1,1,1,1,1]}"#);
+    let words = plan(&place, &["--trace", "calm.json"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("with 95 % there is a loss in no more than 25.9 % of the hours"), "{words}");
+    assert!(words.contains("; the trace has no loss, so it may cost more"), "{words}");
+}
+
+#[test]
 fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
     let place = Place::new();
     let cost = |more: &[&str]| {
@@ -213,6 +234,7 @@ fn bad_input_is_one_sentence() {
         (&["--eviction-rate", "10-5%"], "backwards"),
         (&["--eviction-rate", "-5%"], "such as 7.5%, 5-10% or 20+%, or unknown"),
         (&["--deadline", "3h"], "the deadline of 180 min can't be met"),
+        (&["--deadline", "30s"], "the deadline of 30 s can't be met: regular machines alone take 245 min"),
         (&["--trace", "adds.csv"], "adds.csv: no machine left the fleet"),
         (&["--trace", "none.csv"], "none.csv can't be read"),
         (&["--trace", "binary"], "binary is no text"),
