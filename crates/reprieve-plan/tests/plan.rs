@@ -2,7 +2,7 @@
 
 use reprieve_plan::Price;
 use reprieve_plan::availability::{Loss, Series, losses};
-use reprieve_plan::fleet::{Mix, Strategy};
+use reprieve_plan::fleet::{Mix, PriceSteps, Strategy};
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict, parameters};
 use reprieve_plan::vm_state::MaxPrice;
@@ -310,6 +310,55 @@ fn a_maximum_price_is_not_for_what_is_restored() {
         let is_limited = row.strategy.max_price != MaxPrice::OnDemand;
         assert_eq!(is_limited, row.strategy.name != "steady", "{}", row.strategy.name);
     }
+}
+
+#[test]
+fn a_price_above_the_maximum_evicts_refuses_and_is_never_billed_by_the_maximum() {
+    // 4 cents, 9 from minute 61 to 120, and 4 again; the maximum is 5.
+    let mut inputs = Inputs {
+        evictions: rate(0.0, Some(0.0)),
+        boot_ms: Some((0, 0)),
+        notice: None,
+        can_save: false,
+        max_price: MaxPrice::Of(price(50_000_000)),
+        runs: 1,
+        ..Inputs::new(2, 150 * MINUTE_MS, 1, price(40_000_000), price(230_000_000))
+    };
+    inputs.jobs_ms = vec![30 * MINUTE_MS; 4];
+    let steps = [(61 * MINUTE_MS, price(90_000_000)), (2 * HOUR_MS, price(40_000_000))];
+    inputs.prices.spot = PriceSteps::new(price(40_000_000), steps);
+    let limited = plan(&inputs);
+    let of = |plan: &Plan, name: &str| {
+        let row = plan.rows.iter().find(|row| row.strategy.name == name).expect("a row");
+        let summary = &row.summaries[0];
+        (summary.parts_micros[1], summary.finished_ms.p50 / MINUTE_MS, summary.refusals > 50.0)
+    };
+    // Two jobs, and a minute of the third, before the price rises, and two from the third hour on: 121 min at 4 cents. A
+    // Compute Fleet asks each minute.
+    assert_eq!(of(&limited, "steady-fleet"), (80_667, 180, true));
+    // Without a maximum all four in two hours, of which 59 min at 9.
+    assert_eq!(of(&limited, "steady"), (129_167, 120, false));
+    assert!(
+        value(&limited, "maximum price").0.starts_with("0.050000 USD an hour: a machine is evicted when")
+    );
+    let free = plan(&Inputs { max_price: MaxPrice::OnDemand, ..inputs.clone() });
+    assert_eq!(of(&free, "steady-fleet"), (129_167, 120, false));
+    assert!(matches!(value(&free, "maximum price").1, Source::Documented(_)));
+    inputs.max_price = MaxPrice::Of(price(30_000_000));
+    assert!(refusal(&inputs).starts_with("the Spot price is above the maximum price at all times"));
+}
+
+#[test]
+fn the_swap_is_as_it_is_given() {
+    let given = plan(&Inputs { swap: (4, 1), runs: 1, ..inputs() });
+    let lines = &given.rows.last().expect("swap").parameters;
+    assert!(
+        lines.ends_with(&["param escalationInstances = 4".to_owned(), "param escalateAfter = 1".to_owned()]),
+        "{lines:?}"
+    );
+    let said = "up to 4 regular machines for jobs after 1 interruption without progress";
+    assert_eq!(value(&given, "swap"), (said, &Source::Given));
+    assert!(matches!(value(&plan(&Inputs { runs: 1, ..inputs() }), "swap").1, Source::Assumed(_)));
 }
 
 #[test]

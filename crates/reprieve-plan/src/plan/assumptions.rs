@@ -1,9 +1,12 @@
 //! What a plan is based on: each number with its source, for display above the table.
 
-use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
+use super::inputs::{
+    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, MIX_DEFAULT, SWAP_DEFAULT, Source,
+};
 use super::scenario::{Scenario, save_ms};
 use super::{Row, Summary, is_balanced};
 use crate::fleet::{FLEET_DELAY_MS, Mix};
+use crate::vm_state::MaxPrice;
 use crate::words::{self, seconds, seconds_between};
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
@@ -30,7 +33,7 @@ pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row]) -> Vec
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
     all.extend([prices(inputs), save_cost(inputs), traffic(inputs)]);
-    all.push(balanced(inputs));
+    all.extend([max_price(inputs), balanced(inputs), swap(inputs)]);
     all.extend(rules());
     all
 }
@@ -67,14 +70,14 @@ fn evictions(inputs: &Inputs) -> Assumption {
         }
         Known::Availability(series, source) => {
             let hours = series.length_ms() / 3_600_000;
-            let mut value = format!("availability over {hours} h, from a random moment of it");
-            if let Some(share) = series.loss_bound() {
-                value += &format!(
+            let value = format!("availability over {hours} h, from a random moment of it");
+            let sure = series.loss_bound().map(|share| {
+                format!(
                     "; no machine was lost in it, and with 95 % there is a loss in no more than {} of the hours",
                     percent(share)
-                );
-            }
-            (value, source.clone())
+                )
+            });
+            (value + sure.as_deref().unwrap_or_default(), source.clone())
         }
         Known::Unknown => (
             "unknown: none, and 20 % of the machines an hour".to_owned(),
@@ -241,12 +244,43 @@ fn traffic(inputs: &Inputs) -> Assumption {
     assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
 }
 
+fn max_price(inputs: &Inputs) -> Assumption {
+    match inputs.max_price {
+        MaxPrice::OnDemand => {
+            let value =
+                "none: machines are not evicted for their price, which is a regular machine's at most";
+            assumption("maximum price", value, Source::Documented(SPOT_VMS))
+        }
+        MaxPrice::Of(price) => {
+            let value = format!(
+                "{} USD an hour: a machine is evicted when the price passes it, and none is to be had until it falls \
+                 again; steady has none, because Azure restores nothing that was evicted for its price",
+                price.cost(1, 3_600_000)
+            );
+            assumption("maximum price", value, Source::Given)
+        }
+    }
+}
+
+/// The jobs that move in `swap`.
+fn swap(inputs: &Inputs) -> Assumption {
+    let (machines, after) = inputs.swap;
+    let interruptions = if after == 1 { "interruption" } else { "interruptions" };
+    let value =
+        format!("up to {machines} regular machines for jobs after {after} {interruptions} without progress");
+    assumption("swap", value, of_preset(inputs.swap == SWAP_DEFAULT))
+}
+
+const fn of_preset(is_default: bool) -> Source {
+    if is_default { Source::Assumed("as the preset of infra/ has them") } else { Source::Given }
+}
+
 /// The regular machines of `balanced`.
 fn balanced(inputs: &Inputs) -> Assumption {
     let Mix { base, percent_above } = inputs.mix;
     if is_balanced(inputs.mix, inputs.instances) {
         let value = format!("{base} regular machines, and {percent_above} % of those above");
-        return assumption("balanced", value, Source::Given);
+        return assumption("balanced", value, of_preset(inputs.mix == MIX_DEFAULT));
     }
     let value =
         format!("left out: a base of {base} regular machines leaves no Spot machine of {}", inputs.instances);

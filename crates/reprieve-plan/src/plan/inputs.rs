@@ -56,6 +56,8 @@ pub struct Inputs {
     pub refused: f64,
     /// The regular machines of `balanced`.
     pub mix: Mix,
+    /// The regular machines of `swap`, and after how many interruptions without progress a job moves to them.
+    pub swap: (u32, u32),
     /// The number of runs of each strategy.
     pub runs: u32,
     /// The most events of all runs, beyond which there are fewer runs; ten at least, if as many are asked for.
@@ -130,6 +132,11 @@ pub const ASSUMED_NOTICE: Notice = Notice { lead_ms: 30_000, share: 1.0, blind_m
 /// The price of storage requests of a save: one blob written, by the list of 2024 in docs/azure.md.
 pub const ASSUMED_SAVE_COST: Cost = Cost::from_nanos(5_500);
 
+/// The regular machines of `balanced` and of `swap`, as the presets of `infra/` have them.
+pub const MIX_DEFAULT: Mix = Mix { base: 2, percent_above: 25 };
+/// See [`Inputs::swap`].
+pub const SWAP_DEFAULT: (u32, u32) = (2, 3);
+
 /// The most events of all runs of a plan: they take some five seconds on two cores.
 pub const EVENTS_MAX: u64 = 150_000_000;
 
@@ -170,7 +177,8 @@ impl Inputs {
             availability: None,
             notice: Some(ASSUMED_NOTICE),
             refused: 0.0,
-            mix: Mix { base: 2, percent_above: 25 },
+            mix: MIX_DEFAULT,
+            swap: SWAP_DEFAULT,
             runs: 200,
             events_max: EVENTS_MAX,
             seed: 0,
@@ -196,6 +204,9 @@ impl Inputs {
         }
         if let MaxPrice::Of(price) = self.max_price {
             support::check_max_price(price.nanos_per_hour())?;
+            if self.prices.spot.bounds().0 > price {
+                return Err(PlanError::MaxPrice);
+            }
         }
         if self.seeds().is_empty() {
             return Err(PlanError::NoRuns);
@@ -251,6 +262,8 @@ pub enum PlanError {
     Rate,
     /// The interval of the rate ends below where it begins.
     RateOrder,
+    /// The Spot price is always above the maximum.
+    MaxPrice,
     /// The losses of a fleet have no time between them, or there are none.
     NoLosses,
     /// Regular machines alone take longer than a run may.
@@ -280,6 +293,10 @@ impl fmt::Display for PlanError {
             Self::RateOrder => {
                 f.write_str("the interval of the eviction rate is backwards: give its lower end first")
             }
+            Self::MaxPrice => f.write_str(
+                "the Spot price is above the maximum price at all times, so there would be no Spot machine: give a \
+                 higher one, or none",
+            ),
             Self::NoLosses => {
                 f.write_str("the trace has no losses with time between them: check its unit of time")
             }

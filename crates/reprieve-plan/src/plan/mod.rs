@@ -50,7 +50,8 @@ pub use advice::{Advice, CHANCE_MIN, SAVING_MIN, Verdict};
 pub use assumptions::Assumption;
 pub use deploy::{ESCALATION_INSTANCES_MAX, INSTANCES_MAX, is_balanced, parameters};
 pub use inputs::{
-    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, EVENTS_MAX, Inputs, Known, PlanError, Prices, Source,
+    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, EVENTS_MAX, Inputs, Known, MIX_DEFAULT, PlanError,
+    Prices, SWAP_DEFAULT, Source,
 };
 pub use policies::PolicyRow;
 pub use scenario::Scenario;
@@ -159,8 +160,7 @@ fn strategies(inputs: &Inputs) -> Vec<Strategy> {
         }
         all.push(limited(Strategy::balanced(instances, mix)));
     }
-    // As the preset has them.
-    all.push(limited(Strategy::swap(instances, 2, 3)));
+    all.push(limited(Strategy::swap(instances, inputs.swap.0, inputs.swap.1)));
     all
 }
 

@@ -95,7 +95,7 @@ fn task(inputs: &Inputs, scenario: &Scenario, deadline_ms: u64) -> Option<Task> 
         slots: inputs.slots,
         deadline_ms,
         move_ms: inputs.boot_ms.unwrap_or(ASSUMED_BOOT_MS).1.saturating_add(work.restore_ms),
-        ..Task::new(inputs.prices.spot.at(0), inputs.prices.regular)
+        ..Task::new(inputs.prices.spot.mean(deadline_ms, inputs.prices.regular), inputs.prices.regular)
     };
     let is_plannable = matches!(task.check(), Ok(()) | Err(TaskError::ImpossibleDeadline { .. }));
     (inputs.jobs_ms.iter().all(|other| *other == job_ms) && is_plannable).then_some(task)

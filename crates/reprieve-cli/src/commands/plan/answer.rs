@@ -5,6 +5,7 @@ use reprieve_plan::fleet::Summary;
 use reprieve_plan::measured::BestHour;
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Assumption, Plan, PolicyRow, Source, Verdict};
+use reprieve_plan::vm_state::MaxPrice;
 use serde::{Serialize, Serializer};
 
 use super::market::Market;
@@ -114,6 +115,9 @@ pub(super) struct World {
 pub(super) struct StrategyRow {
     pub(super) name: String,
     pub(super) advised: bool,
+    /// The most that a Spot VM may cost an hour; `null`: up to the regular price.
+    #[serde(serialize_with = "number")]
+    pub(super) max_price_usd: Option<Price>,
     /// In each of the table's worlds.
     pub(super) worlds: Vec<Figures>,
     /// A month of 730 h without a job.
@@ -312,6 +316,10 @@ impl StrategyRow {
         Self {
             name: row.strategy.name.clone(),
             advised: plan.advice.strategy == Some(index),
+            max_price_usd: match row.strategy.max_price {
+                MaxPrice::Of(price) if row.strategy.uses_spot() => Some(price),
+                MaxPrice::Of(_) | MaxPrice::OnDemand => None,
+            },
             worlds: row.summaries.iter().map(Figures::new).collect(),
             idle_month_usd: saturated(row.idle_month.micros()),
             quota: Quota {

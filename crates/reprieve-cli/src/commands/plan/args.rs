@@ -9,8 +9,8 @@ use reprieve_plan::fleet::Notice;
 use reprieve_plan::money::Cost;
 
 use super::values::{
-    GivenRate, Speed, base_instances, boot, bytes, money, notice, percent, percent_above, price,
-    price_or_zero, rate, speed, vms,
+    GivenRate, Speed, base_instances, boot, bytes, escalation_instances, max_price, money, notice, percent,
+    percent_above, price, price_or_zero, rate, speed, vms,
 };
 use crate::commands::prices::{ServiceArgs, subscription};
 use crate::values::{duration, nonzero_duration};
@@ -20,9 +20,6 @@ const JOBS_MAX: u64 = 1_000_000;
 
 /// The runs of each strategy, unless they would take long.
 pub(super) const RUNS_DEFAULT: u32 = 200;
-
-/// The regular VMs of `balanced`, as its preset has them.
-pub(super) const BASE_DEFAULT: u32 = 2;
 
 /// The batch.
 #[derive(Debug, clap::Args)]
@@ -99,6 +96,14 @@ pub(super) struct FleetArgs {
     /// The share of regular VMs above them
     #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent_above, allow_negative_numbers = true)]
     pub(super) regular_percent_above_base: u32,
+
+    /// The most regular VMs of the strategy `swap` [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = escalation_instances, allow_negative_numbers = true)]
+    pub(super) escalation_instances: Option<u32>,
+
+    /// After how many interruptions without progress a job moves to them [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000), allow_negative_numbers = true)]
+    pub(super) escalate_after: Option<u32>,
 }
 
 /// A notice, or that there is none. Its own type, because clap takes an `Option` for a flag that may be missing.
@@ -118,6 +123,15 @@ pub(super) struct KnownArgs {
     /// The price of a Spot VM for an hour, in US dollars
     #[arg(long, value_name = "USD", value_parser = price, allow_negative_numbers = true)]
     pub(super) spot_price: Option<Price>,
+
+    /// Spot prices over time: the output of `reprieve prices --subscription ID --json` for one size in one region, or CSV
+    /// below a line `since_utc,price_usd`. The batch begins with the first price
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["spot_price", "sizes"], requires = "regular_price")]
+    pub(super) price_history: Option<PathBuf>,
+
+    /// The most that a Spot VM may cost for an hour, in US dollars: above it VMs are evicted, and none are to be had
+    #[arg(long, value_name = "USD", value_parser = max_price, allow_negative_numbers = true)]
+    pub(super) max_price: Option<Price>,
 
     /// The price of a regular VM for an hour, in US dollars
     #[arg(long, value_name = "USD", value_parser = price, allow_negative_numbers = true)]

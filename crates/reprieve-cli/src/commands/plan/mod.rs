@@ -5,6 +5,7 @@
 //! | `args`, `values` | the flags, and how their values are read |
 //! | `batch` | the jobs, and the number of machines |
 //! | `like_batch` | the jobs, as a store has kept them |
+//! | `history` | Spot prices over time, from a file |
 //! | `market` | a size in a region with its prices |
 //! | `online` | sizes and regions with the prices and rates of Azure's services |
 //! | `trace` | evictions as they were, from a file |
@@ -17,6 +18,7 @@ mod answer;
 mod args;
 mod batch;
 mod curves;
+mod history;
 mod html;
 mod like_batch;
 mod market;

@@ -124,6 +124,7 @@ fn market(wanted: &Wanted, found: &Found, pair: PricePair, known: Option<&Known>
         size: Some(pair.size),
         region: Some(query.region().to_owned()),
         spot: pair.spot,
+        history: None,
         regular: pair.regular,
         source: Source::Measured(format!("the Retail Prices API, {asked}")),
         asked_unix_ms: Some(found.asked_unix_ms),

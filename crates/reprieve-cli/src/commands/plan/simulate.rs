@@ -3,11 +3,14 @@
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, EVENTS_MAX, Inputs, Plan};
+use reprieve_plan::plan::{
+    ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, EVENTS_MAX, Inputs, MIX_DEFAULT, Plan, SWAP_DEFAULT,
+};
+use reprieve_plan::vm_state::MaxPrice;
 
 use super::Args;
 use super::answer::{Assumed, Begin, Table, Unplanned};
-use super::args::{BASE_DEFAULT, RUNS_DEFAULT};
+use super::args::RUNS_DEFAULT;
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -98,15 +101,23 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
         notice: fleet.notice.map_or(Some(ASSUMED_NOTICE), |given| given.0),
         refused: fleet.refused,
         mix: Mix {
-            base: fleet.base_instances.unwrap_or(BASE_DEFAULT),
+            base: fleet.base_instances.unwrap_or(MIX_DEFAULT.base),
             percent_above: fleet.regular_percent_above_base,
         },
+        swap: (
+            fleet.escalation_instances.unwrap_or(SWAP_DEFAULT.0),
+            fleet.escalate_after.unwrap_or(SWAP_DEFAULT.1),
+        ),
+        max_price: args.known.max_price.map_or(MaxPrice::OnDemand, MaxPrice::Of),
         runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
         // Who gives a number gets it.
         events_max: args.output.runs.map_or(EVENTS_MAX, |_| u64::MAX),
         seed: args.output.seed.into(),
         ..Inputs::new(jobs, job_ms, machines, market.spot, market.regular)
     };
+    if let Some(history) = &market.history {
+        inputs.prices.spot = history.steps.clone();
+    }
     inputs.prices.disks = args.known.disk_price;
     inputs.prices.always = args.known.always_price;
     if args.batch.state.is_some_and(|bytes| bytes > INLINE_BYTES_MAX) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use reprieve_azure::prices::price_text;
+
 use super::answer::{Answer, Assumed, Figures, Quota, StrategyRow, Table, World};
-use crate::format::count;
+use crate::format::{count, list};
 
 /// Money from millionths: to a cent, and below a dollar to a hundredth of one.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -73,9 +75,8 @@ pub(super) fn title(table: &Table) -> String {
 pub(super) fn facts(answer: &Answer, table: &Table) -> String {
     let mut facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
     if table.runs < answer.runs {
-        let widest = widest(table);
-        facts +=
-            &format!("; {} of each strategy only, so mean costs are ± {widest} %", count(table.runs, "run"));
+        let (runs, widest) = (count(table.runs, "run"), widest(table));
+        facts = format!("{facts}; {runs} of each strategy only, so mean costs are ± {widest} %");
     }
     let azure = table.azure.as_ref().map(|azure| {
         let rate = azure
@@ -136,13 +137,17 @@ pub(super) const UNDEPLOYED: &str = "by means of your own: no preset of infra/ i
 
 /// Where the parameters go, and what else has to be set.
 pub(super) fn deployment(table: &Table) -> String {
-    match (&table.size, &table.region) {
-        (Some(size), Some(region)) => format!(
-            "these lines of a .bicepparam file, with \"location\": \"{region}\" and \"sizes\": [\"{size}\"] in \
-             infra/fleets.json"
-        ),
-        (_, _) => "these lines of a .bicepparam file (see infra/README.md)".to_owned(),
+    let price = table.advised().and_then(|row| row.max_price_usd);
+    let mut fields = Vec::new();
+    if let (Some(size), Some(region)) = (&table.size, &table.region) {
+        fields.extend([format!("\"location\": \"{region}\""), format!("\"sizes\": [\"{size}\"]")]);
     }
+    fields.extend(price.map(|price| format!("\"maxPrice\": \"{}\"", price_text(price))));
+    let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+    if fields.is_empty() {
+        return "these lines of a .bicepparam file (see infra/README.md)".to_owned();
+    }
+    format!("these lines of a .bicepparam file, with {} in infra/fleets.json", list(&fields))
 }
 
 /// What is paid when the batch is done, unless it is nothing.

@@ -6,7 +6,8 @@ use reprieve_azure::prices::parse_price;
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Notice;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{ASSUMED_NOTICE, INSTANCES_MAX};
+use reprieve_plan::plan::{ASSUMED_NOTICE, ESCALATION_INSTANCES_MAX, INSTANCES_MAX};
+use reprieve_plan::support::check_max_price;
 
 use crate::values::{duration, nonzero_duration};
 
@@ -172,6 +173,21 @@ pub(super) fn base_instances(text: &str) -> Result<u32, String> {
     })
 }
 
+/// The regular machines of `swap`.
+pub(super) fn escalation_instances(text: &str) -> Result<u32, String> {
+    within(text, 1, ESCALATION_INSTANCES_MAX).ok_or_else(|| {
+        format!("it must be a number from 1 to {ESCALATION_INSTANCES_MAX}: infra/ deploys no more of them")
+    })
+}
+
+/// A maximum price that Azure takes.
+pub(super) fn max_price(text: &str) -> Result<Price, String> {
+    let taken = price(text).ok().filter(|price| check_max_price(price.nanos_per_hour()).is_ok());
+    taken.ok_or_else(|| {
+        "it must be US dollars for an hour, above 0 and up to 1000, with at most five decimals, such as 0.05".to_owned()
+    })
+}
+
 /// The share of regular machines above that base.
 pub(super) fn percent_above(text: &str) -> Result<u32, String> {
     let bare = text.strip_suffix('%').unwrap_or(text).trim_end();
@@ -202,6 +218,10 @@ mod tests {
             assert!(price(text).expect_err(text).contains("above 0 and up to 1000"), "{text}");
         }
         assert_eq!(money("50").map(Cost::micros), Ok(50_000_000));
+        assert_eq!(max_price("0.05").map(Price::nanos_per_hour), Ok(50_000_000));
+        for text in ["0", "-1", "0.050001", "x"] {
+            assert!(max_price(text).expect_err(text).contains("five decimals"), "{text}");
+        }
         assert!(money("0").is_err() && money("-5").is_err());
     }
 
@@ -254,6 +274,7 @@ mod tests {
         for text in ["0", "1000"] {
             assert!(base_instances(text).expect_err(text).contains("is `elastic`"), "{text}");
         }
+        assert!(escalation_instances("101").is_err() && escalation_instances("100").is_ok());
         assert_eq!([percent_above("0"), percent_above("99%")], [Ok(0), Ok(99)]);
         assert!(percent_above("100").is_err() && percent_above("-1").is_err());
     }

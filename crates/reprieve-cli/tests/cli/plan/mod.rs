@@ -130,6 +130,66 @@ fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
 }
 
 #[test]
+fn a_price_history_is_compared_with_the_maximum() {
+    let place = Place::new();
+    let rows = ["2026-01-01T00:00:00Z,0.04", "2026-01-01T01:01:00Z,0.09", "2026-01-01T02:00:00Z,0.04"];
+    place.write("prices.csv", format!("since_utc,price_usd\n{}\n", rows.join("\n")));
+    // Four jobs of half an hour on one machine that boots at once: two before the price rises, two after it fell.
+    let batch = [
+        "plan",
+        "--jobs",
+        "4",
+        "--job-time",
+        "30m",
+        "--vms",
+        "1",
+        "--boot",
+        "0s",
+        "--no-save",
+        "--notice",
+        "none",
+        "--eviction-rate",
+        "0%",
+        "--runs",
+        "1",
+        "--regular-price",
+        "0.23",
+        "--price-history",
+        "prices.csv",
+    ];
+    let limited = place.run(&[&batch[..], &["--max-price", "0.05", "--escalate-after", "2"]].concat());
+    let words = limited.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "maximum price 0.050000 USD an hour: a machine is evicted when the price passes it",
+        "Spot prices over time 3 prices in 2h, from 0.0400 to 0.0900 USD",
+        "(measured: prices.csv)",
+        "swap up to 2 regular machines for jobs after 2 interruptions without progress (given)",
+        "deploy by these lines of a .bicepparam file, with \"maxPrice\": \"0.0500\" in infra/fleets.json",
+    ] {
+        assert!(words.contains(said), "{said} in {words}");
+    }
+    let cost = |more: &[&str], name: &str| {
+        let found = json(&place.run(&[&batch[..], &["--json"], more].concat()));
+        let row = row(&found["tables"][0], name);
+        (row["worlds"][0]["cost_usd"]["mean"].as_f64(), row["max_price_usd"].as_f64())
+    };
+    // 121 min at 4 cents, or 61 at 4 and 59 at 9; a save costs nothing, because there is none.
+    assert_eq!(cost(&["--max-price", "0.05"], "steady-fleet"), (Some(0.080_667), Some(0.05)));
+    assert_eq!(cost(&["--max-price", "0.05"], "steady"), (Some(0.129_167), None));
+    assert_eq!(cost(&[], "steady-fleet"), (Some(0.129_167), None));
+    for (more, why) in [
+        (&["--max-price", "0.03"][..], "the Spot price is above the maximum price at all times"),
+        (&["--max-price", "-1"], "at most five decimals"),
+        (&["--spot-price", "0.04"], "cannot be used with"),
+        (&["--escalation-instances", "101"], "infra/ deploys no more of them"),
+        (&["--escalate-after", "0"], "0 is not in 1..=1000"),
+    ] {
+        let ran = place.run(&[&batch[..], more].concat());
+        assert!(ran.code == Some(2) && ran.err.contains(why), "{why}: {ran:?}");
+    }
+}
+
+#[test]
 fn spot_is_not_advised_where_it_is_not_worth_it() {
     let place = Place::new();
     let args =
