@@ -1,5 +1,7 @@
 //! A size in a region with its prices, and what is known of its evictions.
 
+use std::time::Duration;
+
 use reprieve_azure::prices::price_text;
 use reprieve_azure::spot::EvictionRate;
 use reprieve_plan::Price;
@@ -9,9 +11,8 @@ use reprieve_plan::plan::{Assumption, Known, Source};
 use super::args::KnownArgs;
 use super::batch::invalid;
 use super::history::History;
-use super::text::span;
 use super::values::GivenRate;
-use crate::format::count;
+use crate::format::{count, duration};
 
 /// What is planned with: one table of the output.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Market {
             let value = format!(
                 "{} in {}, from {} to {} USD: the batch begins with the first, and the last one stays",
                 count(history.count as u64, "price"),
-                span(history.spans_ms),
+                duration(Duration::from_millis(history.spans_ms)),
                 price_text(low),
                 price_text(high)
             );
