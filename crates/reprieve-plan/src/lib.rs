@@ -57,6 +57,7 @@ pub mod safety;
 pub mod support;
 pub mod task;
 pub mod vm_state;
+mod words;
 
 pub use availability::{Series, TraceError, Window};
 pub use history::History;

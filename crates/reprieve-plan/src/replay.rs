@@ -18,9 +18,9 @@ pub struct Outcome {
     pub met_deadline: bool,
     /// How often machines were started.
     pub moves: u32,
-    /// How often Spot went away under the task.
+    /// The machines that were evicted.
     pub evictions: u32,
-    /// The work that had to be done again.
+    /// The run time of all jobs that had to be done again, without saves.
     pub lost_ms: u64,
     /// The time on Spot machines, boots included.
     pub spot_ms: u64,
@@ -31,8 +31,8 @@ pub struct Outcome {
 /// Runs `task` through `window` under `policy`, with the net below it, until all work is done.
 ///
 /// Every move takes the task's longest time. An eviction comes without notice: what is not saved is
-/// lost. A task that moves by choice saves first, if its jobs can be cut. After the end of the
-/// window Spot stays as it was. `task` must have passed [`Task::check`].
+/// lost. A task that moves by choice saves first, if its jobs can be cut, and then asks for the other machine.
+/// After the end of the window Spot stays as it was. `task` must have passed [`Task::check`], but for its deadline.
 #[must_use]
 pub fn replay(task: &Task, policy: &dyn Policy, window: &Window) -> Outcome {
     let mut run = Run {
@@ -40,6 +40,7 @@ pub fn replay(task: &Task, policy: &dyn Policy, window: &Window) -> Outcome {
         now_ms: 0,
         place: Place::Nothing,
         ready_ms: 0,
+        left_ms: 0,
         done_ms: 0,
         saved_ms: 0,
         history: History::default(),
@@ -71,6 +72,8 @@ struct Run<'a> {
     place: Place,
     /// When the machine works.
     ready_ms: u64,
+    /// When the machine before it has saved.
+    left_ms: u64,
     done_ms: u64,
     saved_ms: u64,
     history: History,
@@ -82,7 +85,7 @@ impl Run<'_> {
     fn look(&mut self, since_ms: u64, spot: bool) {
         self.history.look(since_ms, spot);
         if self.place == Place::Spot && !spot {
-            self.outcome.evictions += 1;
+            self.outcome.evictions += self.task.machines;
             self.lose_unsaved();
             self.place = Place::Nothing;
         }
@@ -93,7 +96,7 @@ impl Run<'_> {
         let moment = self.moment(spot);
         let place = safety::decide(policy, &moment);
         if place != self.place {
-            self.leave();
+            self.leave(place);
             self.enter(place);
         }
         let slack_ms = match safety::slack_ms(&self.moment(spot)) {
@@ -126,12 +129,18 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves a machine by choice: jobs that can be cut save first.
-    fn leave(&mut self) {
-        if self.task.checkpoint_ms.is_some() {
+    /// Leaves a machine by choice: jobs that can be cut save first. That is billed at the price of the machine that
+    /// takes over, if there is one.
+    fn leave(&mut self, next: Place) {
+        if self.task.checkpoint_ms.is_none() {
+            return self.lose_unsaved();
+        }
+        if self.done_ms > self.saved_ms {
             self.saved_ms = self.done_ms;
-        } else {
-            self.lose_unsaved();
+            self.left_ms = self.now_ms.saturating_add(self.task.leave_ms());
+            if next == Place::Nothing {
+                self.bill(self.task.leave_ms());
+            }
         }
     }
 
@@ -140,31 +149,34 @@ impl Run<'_> {
         self.ready_ms = self.now_ms;
         if place != Place::Nothing {
             self.outcome.moves += 1;
-            self.ready_ms = self.now_ms.saturating_add(self.task.move_ms);
+            self.ready_ms = self.now_ms.max(self.left_ms).saturating_add(self.task.move_ms);
         }
     }
 
     fn lose_unsaved(&mut self) {
-        self.outcome.lost_ms += self.done_ms - self.saved_ms;
+        let ran_ms = self.task.ran_ms(self.done_ms) - self.task.ran_ms(self.saved_ms);
+        self.outcome.lost_ms += ran_ms * self.task.running_at(self.saved_ms);
         self.done_ms = self.saved_ms;
     }
 
     /// Works and pays until `to_ms`.
     fn advance(&mut self, to_ms: u64) {
-        let passed_ms = to_ms - self.now_ms;
-        let (price, time_ms) = match self.place {
-            Place::Nothing => {
-                self.now_ms = to_ms;
-                return;
-            }
+        self.bill(to_ms - self.now_ms);
+        if self.place != Place::Nothing {
+            self.done_ms += to_ms.saturating_sub(self.ready_ms.max(self.now_ms));
+            self.saved_ms = self.saved_ms.max(self.task.saved_ms(self.done_ms));
+        }
+        self.now_ms = to_ms;
+    }
+
+    fn bill(&mut self, time_ms: u64) {
+        let (price, sum_ms) = match self.place {
+            Place::Nothing => return,
             Place::Spot => (self.task.spot, &mut self.outcome.spot_ms),
             Place::Regular => (self.task.regular, &mut self.outcome.regular_ms),
         };
-        *time_ms += passed_ms;
-        self.outcome.cost += price.cost(self.task.machines, passed_ms);
-        self.done_ms += to_ms.saturating_sub(self.ready_ms.max(self.now_ms));
-        self.saved_ms = self.saved_ms.max(self.task.saved_ms(self.done_ms));
-        self.now_ms = to_ms;
+        *sum_ms += time_ms;
+        self.outcome.cost += price.cost(self.task.machines, time_ms);
     }
 }
 

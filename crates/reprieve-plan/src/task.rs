@@ -4,24 +4,31 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::money::Price;
+use crate::words::{at_least, at_most};
 
 const MINUTE_MS: u64 = 60_000;
 
 /// A batch with a deadline, on a number of machines that run together.
 ///
 /// The machines are all Spot, all regular, or off. One machine is the usual case; with more, jobs
-/// run in waves, one on each machine, and Spot counts as available while all machines can be had.
+/// run in waves, one in each slot, and Spot counts as available while all machines can be had.
+///
+/// Work is the time that machines need for jobs: their run time and their saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The number of jobs.
     pub jobs: u32,
-    /// The run time of each job.
+    /// The run time of each job, without saves.
     pub job_ms: u64,
     /// The run time between two checkpoints of a job, which an eviction may lose. `None` for jobs
     /// that can't be cut: they lose all they did since they began, also when they move by choice.
     pub checkpoint_ms: Option<NonZeroU64>,
+    /// The time that a save takes. The job does not work in it, and there is none after the last interval.
+    pub save_ms: u64,
     /// The number of machines.
     pub machines: u32,
+    /// The number of jobs that one machine runs at a time.
+    pub slots: u32,
     /// The time from the beginning until all jobs have to be done.
     pub deadline_ms: u64,
     /// The longest time from the request for a machine until it works: allocation, boot and
@@ -48,7 +55,9 @@ impl Task {
             jobs: 1,
             job_ms: 60 * MINUTE_MS,
             checkpoint_ms: NonZeroU64::new(5 * MINUTE_MS),
+            save_ms: 0,
             machines: 1,
+            slots: 1,
             deadline_ms: 120 * MINUTE_MS,
             move_ms: 6 * MINUTE_MS,
             look_ms: 5 * MINUTE_MS,
@@ -66,7 +75,7 @@ impl Task {
         if self.jobs == 0 || self.job_ms == 0 {
             return Err(TaskError::NoWork);
         }
-        if self.machines == 0 {
+        if self.machines == 0 || self.slots == 0 {
             return Err(TaskError::NoMachines);
         }
         if self.look_ms == 0 {
@@ -82,10 +91,29 @@ impl Task {
         Ok(())
     }
 
-    /// The run time of the whole batch, without moves and losses.
+    /// The time that a job takes with its saves.
+    #[must_use]
+    pub fn busy_ms(&self) -> u64 {
+        let saves = self.checkpoint_ms.map_or(0, |interval| self.job_ms.div_ceil(interval.get()).max(1) - 1);
+        self.job_ms.saturating_add(saves.saturating_mul(self.save_ms))
+    }
+
+    /// The work of the whole batch, without moves and losses.
     #[must_use]
     pub fn work_ms(&self) -> u64 {
-        u64::from(self.jobs.div_ceil(self.machines)).saturating_mul(self.job_ms)
+        u64::from(self.jobs).div_ceil(self.wave()).saturating_mul(self.busy_ms())
+    }
+
+    /// The most jobs that run at a time.
+    fn wave(&self) -> u64 {
+        u64::from(self.machines) * u64::from(self.slots)
+    }
+
+    /// The jobs that run once `done_ms` of the work is done.
+    #[must_use]
+    pub fn running_at(&self, done_ms: u64) -> u64 {
+        let begun = (done_ms / self.busy_ms()).saturating_mul(self.wave());
+        u64::from(self.jobs).saturating_sub(begun).min(self.wave())
     }
 
     /// The time that the batch takes on regular machines alone.
@@ -94,24 +122,47 @@ impl Task {
         self.work_ms().saturating_add(self.move_ms)
     }
 
-    /// The time that the net keeps for `work_left_ms` of work: the work, and two moves.
+    /// The time that the net keeps for `work_left_ms` of work: the work, and two moves by choice, each of which saves
+    /// first.
     #[must_use]
     pub fn reserve_ms(&self, work_left_ms: u64) -> u64 {
-        work_left_ms.saturating_add(self.move_ms.saturating_mul(2))
+        let move_ms = self.move_ms.saturating_add(self.leave_ms());
+        work_left_ms.saturating_add(move_ms.saturating_mul(2))
     }
 
-    /// The work of `done_ms` that an eviction leaves: finished jobs, and checkpoints of the present.
+    /// The longest time that a move by choice takes on the machine that it leaves: a save.
+    #[must_use]
+    pub fn leave_ms(&self) -> u64 {
+        self.checkpoint_ms.map_or(0, |_| self.save_ms)
+    }
+
+    /// The work of `done_ms` that an eviction leaves: finished jobs, and checkpoints of the present ones.
     #[must_use]
     pub fn saved_ms(&self, done_ms: u64) -> u64 {
-        let in_job = done_ms % self.job_ms;
-        let in_checkpoint = self.checkpoint_ms.map_or(in_job, |interval| in_job % interval);
-        done_ms - in_checkpoint
+        let in_job = done_ms % self.busy_ms();
+        done_ms - self.cycle_ms().map_or(in_job, |cycle| in_job % cycle)
+    }
+
+    /// The run time of one slot in `done_ms` of work: without saves.
+    #[must_use]
+    pub fn ran_ms(&self, done_ms: u64) -> u64 {
+        let (jobs, in_job) = (done_ms / self.busy_ms(), done_ms % self.busy_ms());
+        let in_job = self.cycle_ms().zip(self.checkpoint_ms).map_or(in_job, |(cycle, interval)| {
+            in_job / cycle * interval.get() + (in_job % cycle).min(interval.get())
+        });
+        jobs.saturating_mul(self.job_ms).saturating_add(in_job)
+    }
+
+    /// From the beginning of an interval to that of the next.
+    fn cycle_ms(&self) -> Option<NonZeroU64> {
+        self.checkpoint_ms.map(|interval| interval.saturating_add(self.save_ms))
     }
 
     /// The most work that one eviction can lose.
     #[must_use]
     pub fn loss_max_ms(&self) -> u64 {
-        self.checkpoint_ms.map_or(self.job_ms, |interval| interval.get().min(self.job_ms))
+        let busy_ms = self.busy_ms();
+        self.cycle_ms().map_or(busy_ms, |cycle| cycle.get().min(busy_ms))
     }
 }
 
@@ -120,7 +171,7 @@ impl Task {
 pub enum TaskError {
     /// There is no job, or jobs take no time.
     NoWork,
-    /// There is no machine to run on.
+    /// There is no machine to run on, or no slot.
     NoMachines,
     /// The time between two decisions is zero.
     NoLook,
@@ -139,7 +190,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoWork => f.write_str("the task has no work: give at least one job, and its run time"),
-            Self::NoMachines => f.write_str("the task has no machine: give at least one"),
+            Self::NoMachines => f.write_str("the task has no machine, or no slot on one: give at least one"),
             Self::NoLook => {
                 f.write_str("the time between two decisions is zero: give at least a millisecond")
             }
@@ -148,10 +199,9 @@ impl fmt::Display for TaskError {
             }
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,
-                "the deadline of {} min can't be met: regular machines alone take {} min, so allow more \
-                 time or more machines",
-                deadline_ms / MINUTE_MS,
-                needed_ms.div_ceil(MINUTE_MS),
+                "the deadline of {} can't be met: regular machines alone take {}, so allow more time or more machines",
+                at_most(*deadline_ms),
+                at_least(*needed_ms),
             ),
         }
     }
@@ -184,6 +234,7 @@ mod tests {
         assert_eq!(Task { jobs: 0, ..task() }.check(), Err(TaskError::NoWork));
         assert_eq!(Task { job_ms: 0, ..task() }.check(), Err(TaskError::NoWork));
         assert_eq!(Task { machines: 0, ..task() }.check(), Err(TaskError::NoMachines));
+        assert_eq!(Task { slots: 0, ..task() }.check(), Err(TaskError::NoMachines));
         assert_eq!(Task { look_ms: 0, ..task() }.check(), Err(TaskError::NoLook));
         let free = Price::from_nanos_per_hour(0);
         assert_eq!(Task { regular: free, ..task() }.check(), Err(TaskError::FreeRegular));
@@ -198,5 +249,27 @@ mod tests {
         assert_eq!(whole.saved_ms(59 * MINUTE_MS), 0);
         assert_eq!(whole.saved_ms(61 * MINUTE_MS), 60 * MINUTE_MS);
         assert_eq!((task.loss_max_ms(), whole.loss_max_ms()), (5 * MINUTE_MS, 60 * MINUTE_MS));
+    }
+
+    #[test]
+    fn saves_are_part_of_the_work_but_not_of_what_is_lost() {
+        // 60 min have 11 saves of 2 min between 12 intervals of 5 min.
+        let task = Task { save_ms: 2 * MINUTE_MS, ..task() };
+        assert_eq!((task.busy_ms(), task.work_ms()), (82 * MINUTE_MS, 82 * MINUTE_MS));
+        assert_eq!(task.saved_ms(13 * MINUTE_MS), 7 * MINUTE_MS);
+        assert_eq!(task.saved_ms(14 * MINUTE_MS), 14 * MINUTE_MS);
+        let ran = [4, 6, 7, 13, 81, 82, 86].map(|minutes| task.ran_ms(minutes * MINUTE_MS) / MINUTE_MS);
+        assert_eq!(ran, [4, 5, 5, 10, 59, 60, 64]);
+        assert_eq!(task.reserve_ms(0), 2 * (2 + 6) * MINUTE_MS);
+        let whole = Task { checkpoint_ms: None, ..task };
+        assert_eq!((whole.work_ms(), whole.reserve_ms(0)), (60 * MINUTE_MS, 12 * MINUTE_MS));
+    }
+
+    #[test]
+    fn jobs_run_in_every_slot_and_those_left_in_the_last_wave() {
+        let task = Task { jobs: 14, machines: 3, slots: 2, ..task() };
+        assert_eq!(task.work_ms(), 180 * MINUTE_MS);
+        let running = [0, 60, 119, 120, 180].map(|minutes| task.running_at(minutes * MINUTE_MS));
+        assert_eq!(running, [6, 6, 6, 2, 0]);
     }
 }

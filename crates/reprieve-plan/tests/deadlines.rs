@@ -103,6 +103,15 @@ fn every_policy_meets_a_deadline_that_is_as_tight_as_regular_machines_allow() {
 }
 
 #[test]
+fn every_policy_meets_the_tightest_deadline_of_jobs_whose_saves_take_long() {
+    let jobs = Task { jobs: 24, job_ms: 20 * MINUTE_MS, save_ms: 2 * MINUTE_MS, slots: 3, ..task(1, 0) };
+    for more_ms in [0, jobs.move_ms, 2 * jobs.move_ms, 3 * jobs.move_ms] {
+        let task = Task { deadline_ms: jobs.all_regular_ms() + more_ms, ..jobs };
+        check_deadlines("long saves", &task, 200);
+    }
+}
+
+#[test]
 fn every_policy_meets_an_ample_deadline() {
     check_deadlines("8 h with half as much slack", &task(8, 50), WINDOWS);
 }

@@ -2,7 +2,7 @@
 
 use reprieve_plan::Price;
 use reprieve_plan::availability::{Loss, Series, losses};
-use reprieve_plan::fleet::{Mix, Strategy};
+use reprieve_plan::fleet::{Mix, PriceSteps, Strategy};
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Inputs, Known, Plan, PlanError, Source, Verdict, parameters};
 use reprieve_plan::vm_state::MaxPrice;
@@ -233,6 +233,76 @@ fn presets_have_the_parameters_of_their_files() {
     assert!(parameters(&Strategy::all_regular(4), 2).is_empty());
 }
 
+/// The bounds of a parameter of infra/, by its decorators.
+fn bounds(name: &str) -> (u32, u32, Option<Vec<String>>) {
+    let template = include_str!("../../../infra/fleet.bicep");
+    let (before, _) = template.split_once(&format!("\nparam {name} ")).unwrap_or_else(|| panic!("no {name}"));
+    let decorators: Vec<_> = before.lines().rev().take_while(|line| line.starts_with('@')).collect();
+    let inside = |decorator: &str| {
+        let found = decorators.iter().find_map(|line| line.strip_prefix(decorator));
+        found.map(|inside| inside.trim_start_matches('(').trim_end_matches(')').to_owned())
+    };
+    let number =
+        |decorator, without| inside(decorator).map_or(without, |text| text.parse().expect("a number"));
+    let allowed = inside("@allowed")
+        .map(|list| list.trim_matches(['[', ']']).split(',').map(|it| it.trim().to_owned()).collect());
+    (number("@minValue", 0), number("@maxValue", u32::MAX), allowed)
+}
+
+#[test]
+fn no_parameters_are_printed_that_the_templates_refuse() {
+    let mut printed = 0;
+    for instances in [1, 2, 3, 20, 1000, 1001, 1_000_000] {
+        let mixes = [(0, 0), (0, 25), (1, 0), (2, 99), (2, 100), (20, 25), (19, 25)];
+        let mut strategies = vec![Strategy::steady(instances), Strategy::steady_fleet(instances)];
+        strategies.extend(
+            mixes.map(|(base, percent_above)| Strategy::balanced(instances, Mix { base, percent_above })),
+        );
+        strategies.extend(
+            [(0, 3), (2, 0), (2, 3), (100, 1), (101, 3)]
+                .map(|(regular, after)| Strategy::swap(instances, regular, after)),
+        );
+        for (strategy, slots) in strategies.iter().flat_map(|it| [1, 1024, 100_001].map(|slots| (it, slots)))
+        {
+            let lines = parameters(strategy, slots);
+            printed += u32::from(!lines.is_empty());
+            let value = |name: &str| {
+                let start = format!("param {name} = ");
+                lines.iter().find_map(|line| line.strip_prefix(start.as_str()))
+            };
+            for line in &lines {
+                let (name, value) = line.strip_prefix("param ").unwrap().split_once(" = ").unwrap();
+                let (least, most, allowed) = bounds(name);
+                match allowed {
+                    Some(allowed) => assert!(allowed.iter().any(|it| it == value), "{line}"),
+                    None => assert!((least..=most).contains(&value.parse().unwrap()), "{line}"),
+                }
+            }
+            // What the template checks itself.
+            let base = value("baseInstances").map(|base| base.parse::<u32>().unwrap());
+            assert_eq!(base.is_some(), value("preset") == Some("'balanced'"), "{lines:?}");
+            assert!(base.is_none_or(|base| base >= 1 && base < instances), "{lines:?}");
+        }
+    }
+    assert!(printed > 50, "{printed}");
+}
+
+#[test]
+fn balanced_is_left_out_where_it_has_no_base_or_no_spot_machine() {
+    let of = |base, percent_above, instances| {
+        let mix = Mix { base, percent_above };
+        let plan = plan(&Inputs { mix, instances, runs: 1, ..inputs() });
+        let has = plan.rows.iter().filter(|row| row.strategy.name.starts_with("balanced")).count();
+        (has, value(&plan, "balanced").0.to_owned())
+    };
+    let said = |count, text: &str| (count, text.to_owned());
+    assert_eq!(of(2, 25, 10), said(2, "2 regular machines, and 25 % of those above"));
+    assert_eq!(of(2, 0, 10), said(1, "2 regular machines, and 0 % of those above"));
+    assert_eq!(of(0, 25, 10), said(0, "left out: without a base it is elastic"));
+    assert_eq!(of(2, 25, 2), said(0, "left out: a base of 2 regular machines leaves no Spot machine of 2"));
+    assert_eq!(of(2, 100, 10), said(0, "left out: all machines would be regular"));
+}
+
 #[test]
 fn a_maximum_price_is_not_for_what_is_restored() {
     let plan = plan(&Inputs { max_price: MaxPrice::Of(price(50_000_000)), runs: 1, ..inputs() });
@@ -240,6 +310,55 @@ fn a_maximum_price_is_not_for_what_is_restored() {
         let is_limited = row.strategy.max_price != MaxPrice::OnDemand;
         assert_eq!(is_limited, row.strategy.name != "steady", "{}", row.strategy.name);
     }
+}
+
+#[test]
+fn a_price_above_the_maximum_evicts_refuses_and_is_never_billed_by_the_maximum() {
+    // 4 cents, 9 from minute 61 to 120, and 4 again; the maximum is 5.
+    let mut inputs = Inputs {
+        evictions: rate(0.0, Some(0.0)),
+        boot_ms: Some((0, 0)),
+        notice: None,
+        can_save: false,
+        max_price: MaxPrice::Of(price(50_000_000)),
+        runs: 1,
+        ..Inputs::new(2, 150 * MINUTE_MS, 1, price(40_000_000), price(230_000_000))
+    };
+    inputs.jobs_ms = vec![30 * MINUTE_MS; 4];
+    let steps = [(61 * MINUTE_MS, price(90_000_000)), (2 * HOUR_MS, price(40_000_000))];
+    inputs.prices.spot = PriceSteps::new(price(40_000_000), steps);
+    let limited = plan(&inputs);
+    let of = |plan: &Plan, name: &str| {
+        let row = plan.rows.iter().find(|row| row.strategy.name == name).expect("a row");
+        let summary = &row.summaries[0];
+        (summary.parts_micros[1], summary.finished_ms.p50 / MINUTE_MS, summary.refusals > 50.0)
+    };
+    // Two jobs, and a minute of the third, before the price rises, and two from the third hour on: 121 min at 4 cents. A
+    // Compute Fleet asks each minute.
+    assert_eq!(of(&limited, "steady-fleet"), (80_667, 180, true));
+    // Without a maximum all four in two hours, of which 59 min at 9.
+    assert_eq!(of(&limited, "steady"), (129_167, 120, false));
+    assert!(
+        value(&limited, "maximum price").0.starts_with("0.050000 USD an hour: a machine is evicted when")
+    );
+    let free = plan(&Inputs { max_price: MaxPrice::OnDemand, ..inputs.clone() });
+    assert_eq!(of(&free, "steady-fleet"), (129_167, 120, false));
+    assert!(matches!(value(&free, "maximum price").1, Source::Documented(_)));
+    inputs.max_price = MaxPrice::Of(price(30_000_000));
+    assert!(refusal(&inputs).starts_with("the Spot price is above the maximum price at all times"));
+}
+
+#[test]
+fn the_swap_is_as_it_is_given() {
+    let given = plan(&Inputs { swap: (4, 1), runs: 1, ..inputs() });
+    let lines = &given.rows.last().expect("swap").parameters;
+    assert!(
+        lines.ends_with(&["param escalationInstances = 4".to_owned(), "param escalateAfter = 1".to_owned()]),
+        "{lines:?}"
+    );
+    let said = "up to 4 regular machines for jobs after 1 interruption without progress";
+    assert_eq!(value(&given, "swap"), (said, &Source::Given));
+    assert!(matches!(value(&plan(&Inputs { runs: 1, ..inputs() }), "swap").1, Source::Assumed(_)));
 }
 
 #[test]
@@ -254,6 +373,30 @@ fn deadline_policies_are_replayed_where_availability_is_known() {
     let mut unequal = inputs;
     unequal.jobs_ms[3] += 1;
     assert!(plan(&unequal).policies.is_empty(), "a policy moves all machines together");
+}
+
+#[test]
+fn a_policy_that_meets_a_deadline_is_one_that_regular_machines_alone_meet() {
+    // A series of one machine that goes now and then; saves of 2 min take more than a tenth of the time.
+    let text = r#"{"metadata":{"gap_seconds":600},"data":[1,1,1,1,1,0,0,1,1,1,0,1,1,1,1,1,1,1,1,1]}"#;
+    let series = Series::parse(text).unwrap().times(20);
+    let mut met = Vec::new();
+    for minutes in [410, 440, 450, 460, 470, 480, 520] {
+        let found = plan(&Inputs {
+            save_ms: Some(2 * MINUTE_MS),
+            evictions: Known::Availability(series.clone(), Source::Given),
+            deadline_ms: Some(minutes * MINUTE_MS),
+            runs: 10,
+            ..Inputs::new(200, 40 * MINUTE_MS, 20, price(46_000_000), price(230_000_000))
+        });
+        let regular = found.rows[0].summaries[0].met;
+        for row in &found.policies {
+            assert!(row.met < 10 || regular == 10, "{minutes} min: {row:?}, all regular {regular}");
+        }
+        met.push((found.policies[0].met, regular));
+    }
+    // Ten jobs of 40 min with their saves do not fit into 410 min, and do into 520.
+    assert_eq!((met.first(), met.last()), (Some(&(0, 0)), Some(&(10, 10))), "{met:?}");
 }
 
 #[test]
@@ -296,6 +439,24 @@ fn every_run_is_counted_and_the_plan_is_the_same_again() {
         assert_eq!(a.summaries, b.summaries);
     }
     assert!(first.rows[3].summaries[1].evictions > first.rows[3].summaries[0].evictions);
+}
+
+#[test]
+fn deadline_policies_that_would_take_long_have_fewer_windows_or_none_and_it_is_said() {
+    let text = r#"{"metadata":{"gap_seconds":60},"data":[5,5,0,5,5]}"#;
+    let known = Known::Availability(Series::parse(text).unwrap(), Source::Given);
+    // A look and three changes each 5 min, for 20 h and for 2000 days.
+    for (hours, windows, said) in
+        [(20, 17, Some("in 17 windows instead of 40")), (48_000, 0, Some("left out"))]
+    {
+        let deadline_ms = Some(hours * HOUR_MS);
+        let few = Inputs { evictions: known.clone(), deadline_ms, runs: 40, ..inputs() };
+        let plan = plan(&Inputs { events_max: 10 * 963 * 17, jobs_ms: vec![MINUTE_MS; 4], ..few });
+        assert!(plan.policies.iter().all(|row| row.runs == windows), "{:?}", plan.policies);
+        assert_eq!(plan.policies.len(), if windows == 0 { 0 } else { 3 });
+        let found = plan.assumptions.iter().find(|it| it.subject == "deadline policies");
+        assert_eq!(found.map(|it| it.value.as_str()), said);
+    }
 }
 
 /// A trace whose times are in seconds where milliseconds should be.

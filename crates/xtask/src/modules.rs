@@ -70,7 +70,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "reprieve-plan",
         &[
-            &["money"],
+            &["money", "words"],
             // What is known: the work, and Spot.
             &[
                 "availability",

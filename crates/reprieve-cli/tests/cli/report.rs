@@ -1,12 +1,17 @@
 //! `reprieve report`: the ledger of a store.
 
-use reprieve::{WorkerId, clock};
+use std::time::Duration;
+
+use reprieve::ports::WorkerReport;
+use reprieve::worker::{Settings, Stopper, Worker, stopping};
+use reprieve::{NewJob, WorkerId, clock};
 use reprieve_core::ledger::{Boot, Entry, Ledger, Machine};
 use reprieve_sim::management::{self, ManagementServer};
 use reprieve_sim::prices::{Config, PricesServer};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
-use crate::support::{Place, Ran, Working};
+use crate::support::{LONG, Place, Ran, Stay, Working, until};
 
 #[tokio::test]
 async fn a_report_has_the_boots_and_interruptions_of_the_store() {
@@ -212,4 +217,87 @@ async fn each_hour_counts_at_the_price_of_that_time_where_azure_or_a_file_has_it
     .await;
     assert!(ran.err.contains("past prices are unknown") && ran.err.contains("\"Reader\""), "{ran:?}");
     assert_eq!(rounded(&serde_json::from_str::<Value>(&ran.out).unwrap()["money"]), "0.460");
+}
+
+/// A worker of a machine, on a runtime of its own, which ends at once when the machine is killed.
+fn machine(place: &Place, boot: &'static str, priority: &str) -> (Runtime, Stopper) {
+    let machine = Machine {
+        vm: boot.to_owned(),
+        size: SPOT[0].to_owned(),
+        region: SPOT[1].to_owned(),
+        priority: priority.to_owned(),
+        booted_unix_ms: Some(clock::unix_millis() - 10 * HOUR),
+        ..Machine::default()
+    };
+    // The least, so that another machine has the job soon.
+    let settings =
+        Settings { lease: Duration::from_secs(2), budget: Duration::from_secs(1), ..Settings::default() };
+    let runtime = Runtime::new().expect("a runtime");
+    let (stopper, stopping) = stopping();
+    let place = place.store();
+    runtime.spawn(async move {
+        let client = Place::client_of(&place).await;
+        let worker = Worker::builder(client.store().clone()).boot(boot).job(Stay).settings(settings);
+        let worker = worker.machine(std::future::ready(machine)).build().expect("a worker");
+        worker.run(stopping).await
+    });
+    (runtime, stopper)
+}
+
+#[tokio::test]
+async fn money_of_a_machine_that_was_killed_is_what_arithmetic_says() {
+    let place = Place::new();
+    let client = place.client().await;
+    let job = NewJob::of::<Stay>(&Value::Null).expect("a job");
+    let job = client.producer().enqueue(vec![job]).await.expect("enqueued").remove(0);
+    let (killed, _stopper) = machine(&place, "boot-killed", "Spot");
+    let began = clock::unix_millis();
+    let holds = async |boot: &str| {
+        let reports = client.store().roster.reports(LONG).await.expect("reports");
+        let held =
+            |report: &WorkerReport| report.boot == boot && report.in_flight.iter().any(|it| it.job == job);
+        reports.iter().any(held).then_some(())
+    };
+    until("the machine reports its job", async || holds("boot-killed").await).await;
+    let killed_at = clock::unix_millis();
+    killed.shutdown_background();
+    let (living, stopper) = machine(&place, "boot-living", "Regular");
+    until("the other machine has the job", async || holds("boot-living").await).await;
+    let prices = ["report", "--json", "--spot-price", "0.05", "--regular-price", "0.2"];
+    let evicted = async || {
+        let figures: Value = serde_json::from_str(&place.succeeds(&prices)).expect("JSON");
+        (figures["evictions"] == 1).then_some(())
+    };
+    until("the death is in the ledger", evicted).await;
+    stopper.stop();
+    let gone = async || client.store().roster.members(LONG).await.expect("members").is_empty().then_some(());
+    until("the other machine has stopped", gone).await;
+    living.shutdown_background();
+
+    let figures: Value = serde_json::from_str(&place.succeeds(&prices)).expect("JSON");
+    let number = |value: &Value| value.as_i64().expect("a number");
+    let billed = |boot: &str| {
+        let lives = figures["lives"].as_array().expect("lives");
+        let life = lives.iter().find(|life| life["vm"] == boot).expect("a life");
+        number(&life["until_unix_ms"]) - number(&life["booted_unix_ms"])
+    };
+    let (spot, regular) = (billed("boot-killed"), billed("boot-living"));
+    // Ten hours, and until its last report, which is at most a second and some delay before it was killed.
+    let end = killed_at - began + 10 * HOUR;
+    assert!((10 * HOUR - 1_000..=end + 1_000).contains(&spot), "{spot} for {end}: {figures}");
+    let total = &figures["money"]["total"];
+    let lost = number(&total["lost_ms"]);
+    assert!((0..=killed_at - began).contains(&lost), "{lost}: {figures}");
+    assert_eq!(number(&total["billed_ms"]), spot + regular);
+    // By hand: 5 cents and 20 cents an hour. Regular machines would not have done twice what was lost.
+    let usd = |cents: i64, ms: i64| (i128::from(cents) * 10_000 * i128::from(ms) * 2 + 3_600_000) / 7_200_000;
+    let micros = |figure: &str| {
+        let text = total[figure].to_string();
+        let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+        format!("{whole}{part:0<6}").parse::<i128>().expect("money")
+    };
+    assert!((micros("cost") - usd(5, spot) - usd(20, regular)).abs() <= 1, "{figures}");
+    assert!((micros("regular") - usd(20, spot + regular - lost)).abs() <= 1, "{figures}");
+    assert!((micros("lost") - usd(5, lost)).abs() <= 1, "{figures}");
+    assert!((micros("saved") - micros("regular") + micros("cost")).abs() <= 1, "{figures}");
 }

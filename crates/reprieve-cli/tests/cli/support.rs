@@ -79,13 +79,22 @@ impl Place {
     }
 
     pub(crate) async fn client(&self) -> Client {
+        Self::client_of(&self.store()).await
+    }
+
+    /// The address of the store.
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite:{}", self.path("reprieve.db").display())
+    }
+
+    /// Opens the store at this address.
+    pub(crate) async fn client_of(store: &str) -> Client {
         #[derive(Parser)]
         struct Cli {
             #[command(flatten)]
             store: StoreArgs,
         }
-        let store = format!("--store=sqlite:{}", self.path("reprieve.db").display());
-        Client::open(&Cli::parse_from(["test", &store]).store).await.expect("a store")
+        Client::open(&Cli::parse_from(["test", "--store", store]).store).await.expect("a store")
     }
 }
 
@@ -100,7 +109,7 @@ impl From<Output> for Ran {
 
 /// A job that reports progress 3 of 8 and stays there.
 #[derive(Debug)]
-struct Stay;
+pub(crate) struct Stay;
 
 #[async_trait]
 impl Job for Stay {

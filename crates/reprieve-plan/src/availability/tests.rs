@@ -116,3 +116,16 @@ fn a_series_of_times_as_many_machines_has_the_same_changes() {
     assert_eq!((series.length_ms(), series.most()), (15 * MINUTE_MS, 10));
     assert_eq!([5, 6, 10].map(|machines| percent(&series, machines)), ["67", "33", "33"]);
 }
+
+#[test]
+fn a_series_without_a_loss_says_how_sure_that_is() {
+    let bound = |data: &str| {
+        let text = format!(r#"{{"metadata":{{"gap_seconds":3600}},"data":[{data}]}}"#);
+        Series::parse(&text).unwrap().loss_bound()
+    };
+    // 0.05 is the chance of ten hours without a loss if there is one in 25.9 % of the hours.
+    let ten = bound("2,2,2,3,3,3,3,3,3,3").unwrap();
+    assert!((ten - 0.2589).abs() < 0.0001, "{ten}");
+    assert!(bound("1,1,1,1").unwrap() > 0.5);
+    assert_eq!(bound("1,1,0,1"), None);
+}

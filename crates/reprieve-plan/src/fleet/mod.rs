@@ -55,4 +55,5 @@ pub use outcome::{Costs, HourUse, Outcome, SlotTime};
 pub use prices::PriceSteps;
 pub use run::simulate;
 pub use strategy::{FLEET_DELAY_MS, Mix, Strategy, StrategyError, Swap, Upkeep};
+pub(crate) use summary::Runs;
 pub use summary::{Spread, Summary};

@@ -41,6 +41,8 @@ pub struct Outcome {
     pub regular_quota: u32,
     /// The machines of each hour since the beginning.
     pub hours: Vec<HourUse>,
+    /// The number of events of the run, by which the time of the simulation can be told beforehand.
+    pub events: u64,
 }
 
 /// A cost by what was paid for.

@@ -2,6 +2,8 @@
 
 use crate::money::{Cost, Price};
 
+const HOUR_MS: u128 = 3_600_000;
+
 /// Prices, each from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceSteps {
@@ -46,11 +48,31 @@ impl PriceSteps {
         self.steps.iter().skip(1).map(|(at_ms, _)| *at_ms)
     }
 
+    /// The lowest and the highest price.
+    #[must_use]
+    pub fn bounds(&self) -> (Price, Price) {
+        let prices = || self.steps.iter().map(|(_, price)| *price);
+        let first = self.at(0);
+        (prices().min().unwrap_or(first), prices().max().unwrap_or(first))
+    }
+
+    /// The mean price of the time until `until_ms`, of which no hour costs more than `limit`.
+    #[must_use]
+    pub fn mean(&self, until_ms: u64, limit: Price) -> Price {
+        if self.steps.len() == 1 || until_ms == 0 {
+            return self.at(0).min(limit);
+        }
+        let nanos = self.cost(0, until_ms, limit).nanos().saturating_mul(HOUR_MS) / u128::from(until_ms);
+        Price::from_nanos_per_hour(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// The cost of one machine from `from_ms` to `to_ms`, of which no hour costs more than `limit`.
     #[must_use]
     pub fn cost(&self, from_ms: u64, to_ms: u64, limit: Price) -> Cost {
-        let ends = self.changes().chain([u64::MAX]);
-        let parts = self.steps.iter().zip(ends).map(|((start_ms, price), end_ms)| {
+        let first = self.steps.partition_point(|(at_ms, _)| *at_ms <= from_ms) - 1;
+        let ends = self.steps[first..].iter().skip(1).map(|(at_ms, _)| *at_ms).chain([u64::MAX]);
+        let steps = self.steps[first..].iter().zip(ends).take_while(|((start_ms, _), _)| *start_ms < to_ms);
+        let parts = steps.map(|((start_ms, price), end_ms)| {
             let time_ms = end_ms.min(to_ms).saturating_sub(from_ms.max(*start_ms));
             limit.min(*price).cost(1, time_ms)
         });
@@ -75,6 +97,10 @@ mod tests {
         assert_eq!(steps.cost(0, 4 * HOUR_MS, price(100)).nanos(), 10 + 80 + 20);
         assert_eq!(steps.cost(HOUR_MS / 2, HOUR_MS * 3 / 2, price(100)).nanos(), 5 + 20);
         assert_eq!(steps.cost(0, 4 * HOUR_MS, price(30)).nanos(), 10 + 60 + 20);
+        assert_eq!(steps.cost(HOUR_MS, HOUR_MS, price(30)).nanos(), 0);
+        assert_eq!(steps.cost(4 * HOUR_MS, 5 * HOUR_MS, price(30)).nanos(), 20);
+        assert_eq!((steps.bounds(), steps.mean(4 * HOUR_MS, price(30))), ((price(10), price(40)), price(22)));
+        assert_eq!(PriceSteps::constant(price(7)).mean(3, price(30)), price(7));
         assert_eq!([0, HOUR_MS - 1, HOUR_MS].map(|at| steps.at(at)), [price(10), price(10), price(40)]);
     }
 }

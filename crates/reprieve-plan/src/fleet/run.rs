@@ -267,6 +267,7 @@ impl<'a> Run<'a> {
             self.settle(machine);
         }
         self.outcome.finished_ms = finished_ms;
+        self.outcome.events = self.scheduled;
         self.outcome.cost.always = self.model.market.always.cost(1, end_ms);
         self.outcome.cost.saves = self.model.work.save_cost.times(self.outcome.saves);
         let moved = self.outcome.saves.saturating_add(self.outcome.restores);

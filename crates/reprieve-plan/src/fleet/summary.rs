@@ -58,6 +58,70 @@ pub struct Spread {
     pub p95: u64,
 }
 
+/// Runs of one strategy, before their summary. The hours of machines are summed, because they would be most of it.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    /// Without their hours.
+    outcomes: Vec<Outcome>,
+    hours: Vec<HourUse>,
+}
+
+impl Runs {
+    /// Plays a run with each of these seeds, and calls `progress` after each.
+    pub(crate) fn play(
+        model: &Model,
+        strategy: &Strategy,
+        seeds: Range<u64>,
+        mut progress: impl FnMut(),
+    ) -> Self {
+        let mut runs = Self::default();
+        for seed in seeds {
+            runs.push(simulate(model, strategy, seed));
+            progress();
+        }
+        runs
+    }
+
+    fn push(&mut self, mut outcome: Outcome) {
+        self.add_hours(&std::mem::take(&mut outcome.hours));
+        self.outcomes.push(outcome);
+    }
+
+    fn add_hours(&mut self, hours: &[HourUse]) {
+        if self.hours.len() < hours.len() {
+            self.hours.resize(hours.len(), HourUse::default());
+        }
+        for (sum, hour) in self.hours.iter_mut().zip(hours) {
+            sum.spot_ms += hour.spot_ms;
+            sum.regular_ms += hour.regular_ms;
+        }
+    }
+
+    /// Adds further runs.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.add_hours(&others.hours);
+        self.outcomes.extend(others.outcomes);
+    }
+
+    /// The events of all runs.
+    pub(crate) fn events(&self) -> u64 {
+        self.outcomes.iter().map(|outcome| outcome.events).sum()
+    }
+
+    /// The summary of the runs, which were ended after `limit_ms`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(crate) fn summary(self, deadline_ms: Option<u64>, limit_ms: u64) -> Summary {
+        let runs = self.outcomes.len().max(1) as u64;
+        let mean =
+            |hour: HourUse| HourUse { spot_ms: hour.spot_ms / runs, regular_ms: hour.regular_ms / runs };
+        let hours = self.hours.into_iter().map(mean).collect();
+        Summary { hours, ..Summary::without_hours(&self.outcomes, deadline_ms, limit_ms) }
+    }
+}
+
 impl Summary {
     /// Runs `model` under `strategy` with each of these seeds, and calls `progress` after each.
     ///
@@ -70,24 +134,13 @@ impl Summary {
         strategy: &Strategy,
         seeds: Range<u64>,
         deadline_ms: Option<u64>,
-        mut progress: impl FnMut(),
+        progress: impl FnMut(),
     ) -> Self {
-        let outcomes = seeds.map(|seed| {
-            let outcome = simulate(model, strategy, seed);
-            progress();
-            outcome
-        });
-        let outcomes: Vec<_> = outcomes.collect();
-        Self::new(&outcomes, deadline_ms, model.limit_ms)
+        Runs::play(model, strategy, seeds, progress).summary(deadline_ms, model.limit_ms)
     }
 
-    /// The summary of `outcomes`, of runs that were ended after `limit_ms`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    #[must_use]
-    pub fn new(outcomes: &[Outcome], deadline_ms: Option<u64>, limit_ms: u64) -> Self {
+    /// The summary of `outcomes` but for their hours.
+    fn without_hours(outcomes: &[Outcome], deadline_ms: Option<u64>, limit_ms: u64) -> Self {
         assert!(!outcomes.is_empty(), "a summary needs a run");
         let finished = |outcome: &Outcome| outcome.finished_ms.is_some();
         let met =
@@ -123,7 +176,7 @@ impl Summary {
                 booting_ms: mean_ms(|time| time.booting_ms),
                 idle_ms: mean_ms(|time| time.idle_ms),
             },
-            hours: hours(outcomes),
+            hours: Vec::new(),
             quota: (most(|outcome| outcome.spot_quota), most(|outcome| outcome.regular_quota)),
             costs_micros,
             finishes_ms,
@@ -164,19 +217,6 @@ fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
     sorted
 }
 
-/// The mean use of each hour, up to the last of the longest run.
-fn hours(outcomes: &[Outcome]) -> Vec<HourUse> {
-    let longest = outcomes.iter().map(|outcome| outcome.hours.len()).max().unwrap_or_default();
-    let mean_ms = |hour: usize, of: fn(&HourUse) -> u64| {
-        mean_u64(outcomes.iter().map(|outcome| outcome.hours.get(hour).map_or(0, of)))
-    };
-    let hour = |hour| HourUse {
-        spot_ms: mean_ms(hour, |used| used.spot_ms),
-        regular_ms: mean_ms(hour, |used| used.regular_ms),
-    };
-    (0..longest).map(hour).collect()
-}
-
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = as_f64(values.len() as u64).max(1.0);
     values.sum::<f64>() / count
@@ -203,7 +243,13 @@ const fn as_f64(value: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{HourUse, Outcome, Spread, Summary};
+    use super::{HourUse, Outcome, Runs, Spread, Summary};
+
+    fn summary(outcomes: impl IntoIterator<Item = Outcome>, deadline_ms: Option<u64>) -> Summary {
+        let mut runs = Runs::default();
+        outcomes.into_iter().for_each(|outcome| runs.push(outcome));
+        runs.summary(deadline_ms, 100)
+    }
 
     #[test]
     fn percentiles_are_values_that_were_there() {
@@ -221,15 +267,15 @@ mod tests {
         let hour = |spot_ms, regular_ms| HourUse { spot_ms, regular_ms };
         let runs = [vec![hour(4, 8)], vec![hour(2, 0), hour(6, 2)]]
             .map(|hours| Outcome { hours, ..Outcome::default() });
-        assert_eq!(Summary::new(&runs, None, 100).hours, [hour(3, 4), hour(3, 1)]);
+        assert_eq!(summary(runs, None).hours, [hour(3, 4), hour(3, 1)]);
     }
 
     #[test]
     fn a_run_that_did_not_finish_meets_no_deadline_and_takes_the_limit() {
         let runs =
             [Some(10), Some(20), None].map(|finished_ms| Outcome { finished_ms, ..Outcome::default() });
-        let summary = Summary::new(&runs, Some(15), 100);
-        assert_eq!((summary.runs, summary.finished, summary.met, summary.finished_ms.p95), (3, 2, 1, 100));
-        assert_eq!(Summary::new(&runs, None, 100).met, 2);
+        let found = summary(runs.clone(), Some(15));
+        assert_eq!((found.runs, found.finished, found.met, found.finished_ms.p95), (3, 2, 1, 100));
+        assert_eq!(summary(runs, None).met, 2);
     }
 }

@@ -6,8 +6,9 @@ use std::fmt;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::rate::{in_an_hour, percent};
+use super::rate::in_an_hour;
 use super::{Seen, in_hours, moments};
+use crate::words::percent;
 
 const HOUR_MS: i64 = 3_600_000;
 

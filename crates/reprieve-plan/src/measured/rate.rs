@@ -1,6 +1,7 @@
 //! How many machines are evicted in an hour, as a fleet has shown it.
 
 use super::{Seen, gamma, in_hours, moments};
+use crate::words::percent;
 
 /// The chance that the true rate is below the interval, and above it.
 const TAIL: f64 = 0.025;
@@ -95,11 +96,6 @@ impl Rate {
 pub(super) fn in_an_hour(rate: f64) -> f64 {
     // Never below zero, not even a zero.
     (-rate).exp_m1().abs()
-}
-
-/// In percent, to a tenth.
-pub(super) fn percent(share: f64) -> String {
-    format!("{}", (share * 1000.0).round() / 10.0)
 }
 
 #[cfg(test)]

@@ -95,6 +95,9 @@ fn spot(inputs: &Inputs, rows: &[Row], worst: &[Worst], index: usize) -> Advice 
     let doubt = match inputs.evictions {
         Known::Rate { high: None, .. } => "; the eviction rate has no upper end, so it may cost more",
         Known::Unknown => "; the eviction rate is unknown, so it may cost more",
+        Known::Availability(ref series, _) if series.loss_bound().is_some() => {
+            "; the trace has no loss, so it may cost more"
+        }
         Known::Rate { .. } | Known::Lives(..) | Known::Losses(..) | Known::Availability(..) => "",
     };
     let reason = format!(
@@ -152,8 +155,11 @@ fn usd_up(micros: u64) -> String {
     format!("${}.{:02}", cents / 100, cents % 100)
 }
 
-/// In percent, never rounded up to all.
+/// In percent, never rounded up to all, nor down to none.
 fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.001 {
+        return "<0.1 %".to_owned();
+    }
     let tenths = (share * 1000.0 + 1e-6).floor() / 10.0;
     format!("{tenths} %")
 }

@@ -1,8 +1,13 @@
 //! What a plan is based on: each number with its source, for display above the table.
 
-use super::inputs::{ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, Source};
+use super::inputs::{
+    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, MIX_DEFAULT, SWAP_DEFAULT, Source,
+};
 use super::scenario::{Scenario, save_ms};
-use crate::fleet::FLEET_DELAY_MS;
+use super::{Row, Summary, is_balanced};
+use crate::fleet::{FLEET_DELAY_MS, Mix};
+use crate::vm_state::MaxPrice;
+use crate::words::{self, seconds, seconds_between};
 
 const SPOT_VMS: &str = "https://learn.microsoft.com/azure/virtual-machines/spot-vms";
 const SCALE_SETS: &str = "https://learn.microsoft.com/azure/virtual-machine-scale-sets/use-spot";
@@ -20,13 +25,15 @@ pub struct Assumption {
 }
 
 /// All assumptions of a plan, the most doubtful first.
-pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario]) -> Vec<Assumption> {
+pub(super) fn list(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row]) -> Vec<Assumption> {
     let mut all = vec![evictions(inputs)];
+    all.extend(runs(inputs, rows));
     all.extend(meaning(inputs));
     all.extend(pattern(inputs));
     all.extend([capacity(inputs), boot(inputs), notice(inputs), jobs(inputs), save(inputs)]);
     all.extend(interval(inputs, scenarios));
     all.extend([prices(inputs), save_cost(inputs), traffic(inputs)]);
+    all.extend([max_price(inputs), balanced(inputs), swap(inputs)]);
     all.extend(rules());
     all
 }
@@ -35,9 +42,8 @@ fn assumption(subject: &'static str, value: impl Into<String>, source: Source) -
     Assumption { subject, value: value.into(), source }
 }
 
-/// In percent, to a tenth.
 fn percent(share: f64) -> String {
-    format!("{} %", (share * 1000.0).round() / 10.0)
+    format!("{} %", words::percent(share))
 }
 
 fn evictions(inputs: &Inputs) -> Assumption {
@@ -64,7 +70,14 @@ fn evictions(inputs: &Inputs) -> Assumption {
         }
         Known::Availability(series, source) => {
             let hours = series.length_ms() / 3_600_000;
-            (format!("availability over {hours} h, from a random moment of it"), source.clone())
+            let value = format!("availability over {hours} h, from a random moment of it");
+            let sure = series.loss_bound().map(|share| {
+                format!(
+                    "; no machine was lost in it, and with 95 % there is a loss in no more than {} of the hours",
+                    percent(share)
+                )
+            });
+            (value + sure.as_deref().unwrap_or_default(), source.clone())
         }
         Known::Unknown => (
             "unknown: none, and 20 % of the machines an hour".to_owned(),
@@ -74,6 +87,21 @@ fn evictions(inputs: &Inputs) -> Assumption {
         ),
     };
     assumption("evictions", value, source)
+}
+
+/// How many runs there are if they are fewer than were asked for, and how far the mean costs can be off by that.
+fn runs(inputs: &Inputs, rows: &[Row]) -> Option<Assumption> {
+    let summaries = || rows.iter().flat_map(|row| &row.summaries);
+    let runs = summaries().map(|summary| summary.runs).min().filter(|runs| *runs < inputs.runs)?;
+    let wide = |summary: &Summary| summary.cost_micros.half_width / summary.cost_micros.mean.max(1.0);
+    let widest = summaries().map(wide).fold(0.0, f64::max);
+    let value = format!(
+        "{runs} instead of {}; mean costs are known to ± {} % (95 % intervals)",
+        inputs.runs,
+        (widest * 1000.0).ceil() / 10.0
+    );
+    let why = "each run has so many events that more would take long; more can be asked for";
+    Some(assumption("runs", value, Source::Assumed(why)))
 }
 
 /// What a rate is a share of.
@@ -127,7 +155,7 @@ fn boot(inputs: &Inputs) -> Assumption {
     } else {
         Source::Assumed("a VM with an application that is installed at its first boot; measure yours")
     };
-    assumption("boot", format!("{} to {} s, billed", least_ms / 1000, most_ms / 1000), source)
+    assumption("boot", format!("{}, billed", seconds_between(least_ms, most_ms)), source)
 }
 
 fn notice(inputs: &Inputs) -> Assumption {
@@ -135,10 +163,10 @@ fn notice(inputs: &Inputs) -> Assumption {
         || "none".to_owned(),
         |notice| {
             format!(
-                "{} s for {} of the evictions; none in the first {} s after a boot",
-                notice.lead_ms / 1000,
+                "{} for {} of the evictions; none in the first {} after a boot",
+                seconds(notice.lead_ms),
                 percent(notice.share),
-                notice.blind_ms / 1000
+                seconds(notice.blind_ms)
             )
         },
     );
@@ -153,8 +181,8 @@ fn notice(inputs: &Inputs) -> Assumption {
 fn jobs(inputs: &Inputs) -> Assumption {
     let count = inputs.jobs_ms.len();
     let total_ms: u128 = inputs.jobs_ms.iter().map(|job_ms| u128::from(*job_ms)).sum();
-    let mean_s = total_ms / count.max(1) as u128 / 1000;
-    assumption("jobs", format!("{count} of {mean_s} s on average"), inputs.jobs_source.clone())
+    let mean_ms = u64::try_from(total_ms / count.max(1) as u128).unwrap_or(u64::MAX);
+    assumption("jobs", format!("{count} of {} on average", seconds(mean_ms)), inputs.jobs_source.clone())
 }
 
 fn save(inputs: &Inputs) -> Assumption {
@@ -214,6 +242,52 @@ fn traffic(inputs: &Inputs) -> Assumption {
         return assumption("traffic between regions", "none", Source::Assumed(why));
     }
     assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
+}
+
+fn max_price(inputs: &Inputs) -> Assumption {
+    match inputs.max_price {
+        MaxPrice::OnDemand => {
+            let value =
+                "none: machines are not evicted for their price, which is a regular machine's at most";
+            assumption("maximum price", value, Source::Documented(SPOT_VMS))
+        }
+        MaxPrice::Of(price) => {
+            let value = format!(
+                "{} USD an hour: a machine is evicted when the price passes it, and none is to be had until it falls \
+                 again; steady has none, because Azure restores nothing that was evicted for its price",
+                price.cost(1, 3_600_000)
+            );
+            assumption("maximum price", value, Source::Given)
+        }
+    }
+}
+
+/// The jobs that move in `swap`.
+fn swap(inputs: &Inputs) -> Assumption {
+    let (machines, after) = inputs.swap;
+    let interruptions = if after == 1 { "interruption" } else { "interruptions" };
+    let value =
+        format!("up to {machines} regular machines for jobs after {after} {interruptions} without progress");
+    assumption("swap", value, of_preset(inputs.swap == SWAP_DEFAULT))
+}
+
+const fn of_preset(is_default: bool) -> Source {
+    if is_default { Source::Assumed("as the preset of infra/ has them") } else { Source::Given }
+}
+
+/// The regular machines of `balanced`.
+fn balanced(inputs: &Inputs) -> Assumption {
+    let Mix { base, percent_above } = inputs.mix;
+    if is_balanced(inputs.mix, inputs.instances) {
+        let value = format!("{base} regular machines, and {percent_above} % of those above");
+        return assumption("balanced", value, of_preset(inputs.mix == MIX_DEFAULT));
+    }
+    let value =
+        format!("left out: a base of {base} regular machines leaves no Spot machine of {}", inputs.instances);
+    let value = if base == 0 { "left out: without a base it is elastic".to_owned() } else { value };
+    let value =
+        if percent_above >= 100 { "left out: all machines would be regular".to_owned() } else { value };
+    assumption("balanced", value, Source::Assumed("infra/ refuses it"))
 }
 
 /// What holds for every plan.

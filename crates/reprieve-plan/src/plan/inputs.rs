@@ -8,6 +8,7 @@ use crate::fleet::{Mix, ModelError, Notice, PriceSteps, StrategyError};
 use crate::money::{Cost, Price};
 use crate::support::{self, Unsupported};
 use crate::vm_state::MaxPrice;
+use crate::words::{at_least, at_most};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -55,8 +56,12 @@ pub struct Inputs {
     pub refused: f64,
     /// The regular machines of `balanced`.
     pub mix: Mix,
+    /// The regular machines of `swap`, and after how many interruptions without progress a job moves to them.
+    pub swap: (u32, u32),
     /// The number of runs of each strategy.
     pub runs: u32,
+    /// The most events of all runs, beyond which there are fewer runs; ten at least, if as many are asked for.
+    pub events_max: u64,
     /// The seed of the first run; each further run has the next one.
     pub seed: u64,
 }
@@ -127,12 +132,20 @@ pub const ASSUMED_NOTICE: Notice = Notice { lead_ms: 30_000, share: 1.0, blind_m
 /// The price of storage requests of a save: one blob written, by the list of 2024 in docs/azure.md.
 pub const ASSUMED_SAVE_COST: Cost = Cost::from_nanos(5_500);
 
+/// The regular machines of `balanced` and of `swap`, as the presets of `infra/` have them.
+pub const MIX_DEFAULT: Mix = Mix { base: 2, percent_above: 25 };
+/// See [`Inputs::swap`].
+pub const SWAP_DEFAULT: (u32, u32) = (2, 3);
+
+/// The most events of all runs of a plan: they take some five seconds on two cores.
+pub const EVENTS_MAX: u64 = 150_000_000;
+
 impl Inputs {
     /// A plan of `jobs` equal jobs on up to `instances` machines, as a base for changes.
     ///
     /// Jobs save, in 20 ms as workers assume before they have measured; machines have one slot and the assumed boot
     /// and notice; `balanced` has the preset's base of 2 and 25 % above; nothing is known of evictions; 200 runs, after
-    /// which the interval of a mean is a few percent of its spread.
+    /// which the interval of a mean is a few percent of its spread, or fewer if they have more than [`EVENTS_MAX`].
     #[must_use]
     pub fn new(jobs: usize, job_ms: u64, instances: u32, spot: Price, regular: Price) -> Self {
         let free = Price::from_nanos_per_hour(0);
@@ -164,8 +177,10 @@ impl Inputs {
             availability: None,
             notice: Some(ASSUMED_NOTICE),
             refused: 0.0,
-            mix: Mix { base: 2, percent_above: 25 },
+            mix: MIX_DEFAULT,
+            swap: SWAP_DEFAULT,
             runs: 200,
+            events_max: EVENTS_MAX,
             seed: 0,
         }
     }
@@ -189,6 +204,9 @@ impl Inputs {
         }
         if let MaxPrice::Of(price) = self.max_price {
             support::check_max_price(price.nanos_per_hour())?;
+            if self.prices.spot.bounds().0 > price {
+                return Err(PlanError::MaxPrice);
+            }
         }
         if self.seeds().is_empty() {
             return Err(PlanError::NoRuns);
@@ -244,6 +262,8 @@ pub enum PlanError {
     Rate,
     /// The interval of the rate ends below where it begins.
     RateOrder,
+    /// The Spot price is always above the maximum.
+    MaxPrice,
     /// The losses of a fleet have no time between them, or there are none.
     NoLosses,
     /// Regular machines alone take longer than a run may.
@@ -273,6 +293,10 @@ impl fmt::Display for PlanError {
             Self::RateOrder => {
                 f.write_str("the interval of the eviction rate is backwards: give its lower end first")
             }
+            Self::MaxPrice => f.write_str(
+                "the Spot price is above the maximum price at all times, so there would be no Spot machine: give a \
+                 higher one, or none",
+            ),
             Self::NoLosses => {
                 f.write_str("the trace has no losses with time between them: check its unit of time")
             }
@@ -282,10 +306,9 @@ impl fmt::Display for PlanError {
             ),
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,
-                "the deadline of {} min can't be met: regular machines alone take {} min, so allow more time or \
-                 more machines",
-                deadline_ms / MINUTE_MS,
-                needed_ms.div_ceil(MINUTE_MS),
+                "the deadline of {} can't be met: regular machines alone take {}, so allow more time or more machines",
+                at_most(*deadline_ms),
+                at_least(*needed_ms),
             ),
         }
     }

@@ -5,6 +5,7 @@
 //! | `inputs` | [`Inputs`], and what refuses them |
 //! | `measured` | what a fleet's own ledger says of evictions |
 //! | `scenario` | [`Scenario`]: a world for each end of what is known of evictions |
+//! | `runs` | the runs of all strategies in all worlds, on all cores |
 //! | `policies` | the deadline policies, where the trace lets them be replayed |
 //! | `advice` | [`Advice`]: which strategy, and why |
 //! | `assumptions` | [`Assumption`]: every number that was not measured, and every one that was, with its source |
@@ -35,7 +36,11 @@ mod deploy;
 mod inputs;
 mod measured;
 mod policies;
+mod runs;
 mod scenario;
+
+use std::num::NonZeroUsize;
+use std::thread;
 
 use crate::fleet::{Mix, Model, Strategy, Summary, simulate};
 use crate::money::{Cost, Price};
@@ -43,9 +48,10 @@ use crate::vm_state::MaxPrice;
 
 pub use advice::{Advice, CHANCE_MIN, SAVING_MIN, Verdict};
 pub use assumptions::Assumption;
-pub use deploy::parameters;
+pub use deploy::{ESCALATION_INSTANCES_MAX, INSTANCES_MAX, is_balanced, parameters};
 pub use inputs::{
-    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, Inputs, Known, PlanError, Prices, Source,
+    ASSUMED_BOOT_MS, ASSUMED_NOTICE, ASSUMED_SAVE_COST, EVENTS_MAX, Inputs, Known, MIX_DEFAULT, PlanError,
+    Prices, SWAP_DEFAULT, Source,
 };
 pub use policies::PolicyRow;
 pub use scenario::Scenario;
@@ -58,6 +64,8 @@ const MONTH_MS: u64 = 730 * 3_600_000;
 pub struct Plan {
     /// The worlds: one, or the two ends of an interval.
     pub scenarios: Vec<Scenario>,
+    /// The number of runs of each strategy in each world: as many as were asked for, or fewer if they have too many events.
+    pub runs: u32,
     /// The strategies; the first is all regular.
     pub rows: Vec<Row>,
     /// The deadline policies; none without a deadline and a trace of availability. They are no preset: a guard that
@@ -85,40 +93,52 @@ pub struct Row {
 }
 
 impl Plan {
-    /// Simulates every strategy in every world, and calls `progress` with the number of runs that are done and of all.
+    /// Simulates every strategy in every world on all cores, and calls `progress` with the number of runs that are done
+    /// and of all.
     ///
     /// # Errors
     ///
     /// The first fault of the inputs; a deadline that regular machines alone can't meet.
-    pub fn new(inputs: &Inputs, mut progress: impl FnMut(u64, u64)) -> Result<Self, PlanError> {
+    pub fn new(inputs: &Inputs, progress: impl FnMut(u64, u64) + Send) -> Result<Self, PlanError> {
+        Self::on(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN), inputs, progress)
+    }
+
+    fn on(
+        cores: NonZeroUsize,
+        inputs: &Inputs,
+        progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<Self, PlanError> {
         inputs.check()?;
         let strategies = strategies(inputs);
         for strategy in &strategies {
             strategy.check()?;
         }
-        let mut scenarios = scenario::scenarios(inputs);
-        for scenario in &mut scenarios {
-            scenario.model.check()?;
-            check_deadline(inputs, &scenario.model)?;
-            if inputs.can_save {
-                scenario.set_interval(inputs.instances);
-            } else {
-                scenario.model.work.checkpoint_ms = None;
-            }
-        }
-        let all = strategies.len() as u64 * scenarios.len() as u64 * u64::from(inputs.runs);
-        let mut done = 0;
-        let mut count = || {
-            done += 1;
-            progress(done, all);
-        };
-        let rows: Vec<_> =
-            strategies.into_iter().map(|strategy| row(inputs, &scenarios, strategy, &mut count)).collect();
-        let policies = scenarios.first().map(|scenario| policies::rows(inputs, scenario)).unwrap_or_default();
+        let scenarios = worlds(inputs)?;
+        let played = runs::play(inputs, &scenarios, &strategies, cores, progress);
+        let with_runs = strategies.into_iter().zip(played.summaries);
+        let rows: Vec<_> = with_runs.map(|(strategy, summaries)| row(inputs, strategy, summaries)).collect();
+        let (policies, few) =
+            scenarios.first().map(|it| policies::rows(inputs, it, cores)).unwrap_or_default();
         let advice = advice::advise(inputs, &rows);
-        let assumptions = assumptions::list(inputs, &scenarios);
-        Ok(Self { scenarios, rows, policies, advice, assumptions })
+        let mut assumptions = assumptions::list(inputs, &scenarios, &rows);
+        assumptions.extend(few);
+        Ok(Self { scenarios, runs: played.runs, rows, policies, advice, assumptions })
     }
+}
+
+/// The worlds, in which regular machines alone can do the batch.
+fn worlds(inputs: &Inputs) -> Result<Vec<Scenario>, PlanError> {
+    let mut scenarios = scenario::scenarios(inputs);
+    for scenario in &mut scenarios {
+        scenario.model.check()?;
+        check_deadline(inputs, &scenario.model)?;
+        if inputs.can_save {
+            scenario.set_interval(inputs.instances);
+        } else {
+            scenario.model.work.checkpoint_ms = None;
+        }
+    }
+    Ok(scenarios)
 }
 
 /// All regular, and the presets of `infra/`.
@@ -126,16 +146,22 @@ fn strategies(inputs: &Inputs) -> Vec<Strategy> {
     let instances = inputs.instances;
     let limited = |strategy| Strategy { max_price: inputs.max_price, ..strategy };
     let mix = inputs.mix;
-    vec![
+    let mut all = vec![
         Strategy::all_regular(instances),
         Strategy { max_price: MaxPrice::OnDemand, ..Strategy::steady(instances) },
         limited(Strategy::steady_fleet(instances)),
         limited(Strategy::elastic(instances)),
-        limited(Strategy::balanced(instances, Mix { percent_above: 0, ..mix }).named("balanced, base only")),
-        limited(Strategy::balanced(instances, mix)),
-        // As the preset has them.
-        limited(Strategy::swap(instances, 2, 3)),
-    ]
+    ];
+    // Others would be one of those above, and are refused by infra/.
+    if is_balanced(mix, instances) {
+        if mix.percent_above > 0 {
+            let base = Mix { percent_above: 0, ..mix };
+            all.push(limited(Strategy::balanced(instances, base).named("balanced, base only")));
+        }
+        all.push(limited(Strategy::balanced(instances, mix)));
+    }
+    all.push(limited(Strategy::swap(instances, inputs.swap.0, inputs.swap.1)));
+    all
 }
 
 /// Regular machines with the longest boot and without saves, which no strategy can beat, have to be done in time.
@@ -152,13 +178,7 @@ fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
     }
 }
 
-fn row(inputs: &Inputs, scenarios: &[Scenario], strategy: Strategy, progress: &mut impl FnMut()) -> Row {
-    let summaries: Vec<_> = scenarios
-        .iter()
-        .map(|scenario| {
-            Summary::of_runs(&scenario.model, &strategy, inputs.seeds(), inputs.deadline_ms, &mut *progress)
-        })
-        .collect();
+fn row(inputs: &Inputs, strategy: Strategy, summaries: Vec<Summary>) -> Row {
     let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();
     let quota = (most(|summary| summary.quota.0), most(|summary| summary.quota.1));
     Row {

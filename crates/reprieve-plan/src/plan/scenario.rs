@@ -5,6 +5,7 @@ use crate::availability::Loss;
 use crate::checkpoint::{between_ms, young_ms};
 use crate::fleet::{Bursts, Evictions, LIMIT_MAX_MS, Model, Strategy, simulate};
 use crate::lifetime::{Lifetime, Resampled};
+use crate::words::percent;
 
 /// The time that workers assume for a save before they have measured one.
 const ASSUMED_SAVE_MS: u64 = 20;
@@ -61,11 +62,7 @@ fn at_rate(rate: f64, pattern: Option<&[Loss]>) -> (String, Evictions) {
         Some(losses) if rate > 0.0 => Evictions::Together(Bursts::new(losses.to_vec()).at_hourly_rate(rate)),
         Some(_) | None => Evictions::Each(Lifetime::from_hourly_rate(rate)),
     };
-    (format!("{} % evicted an hour", round_1(rate * 100.0)), evictions)
-}
-
-fn round_1(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
+    (format!("{} % evicted an hour", percent(rate)), evictions)
 }
 
 fn scenario(inputs: &Inputs, name: String, evictions: Evictions) -> Scenario {

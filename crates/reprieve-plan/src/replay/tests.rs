@@ -55,6 +55,47 @@ fn an_eviction_loses_what_was_done_since_the_last_checkpoint() {
 }
 
 #[test]
+fn evictions_and_lost_work_are_those_of_all_machines_and_slots() {
+    // Seven jobs of 60 min with 11 saves of 2 min: four and then three of them on two machines with two slots. Evicted at
+    // 6 + 82 + 7 + 6 min: three jobs have lost 5 min each, and a minute of a save. The next boot is over at 116.
+    let task = Task {
+        jobs: 7,
+        machines: 2,
+        slots: 2,
+        save_ms: 2 * MINUTE_MS,
+        deadline_ms: 400 * MINUTE_MS,
+        ..task()
+    };
+    let outcome = replay(&task, &Greedy, &window(true, &[101, 110]));
+    assert_eq!((outcome.evictions, outcome.lost_ms), (2, 15 * MINUTE_MS));
+    assert_eq!(outcome.finished_ms, (116 + 75) * MINUTE_MS);
+    assert_eq!(outcome.cost, task.spot.cost(2, (101 + 81) * MINUTE_MS));
+}
+
+#[test]
+fn a_move_by_choice_saves_before_the_next_machine_is_asked_for() {
+    // 82 min of work, of which 4 are not saved at minute 10, and two moves of 6 min with saves of 2 fill 108 then.
+    let task = Task { save_ms: 2 * MINUTE_MS, deadline_ms: 108 * MINUTE_MS, ..task() };
+    let outcome = replay(&task, &Reckless, &window(true, &[]));
+    let expected = Outcome {
+        cost: task.spot.cost(1, 10 * MINUTE_MS) + task.regular.cost(1, (2 + 6 + 78) * MINUTE_MS),
+        finished_ms: 96 * MINUTE_MS,
+        met_deadline: true,
+        moves: 2,
+        spot_ms: 10 * MINUTE_MS,
+        regular_ms: 86 * MINUTE_MS,
+        ..Outcome::default()
+    };
+    assert_eq!(outcome, expected);
+    let enough = Task { deadline_ms: 111 * MINUTE_MS, ..task };
+    assert_eq!(
+        replay(&enough, &Reckless, &window(true, &[])).regular_ms,
+        0,
+        "each interval ends with a save"
+    );
+}
+
+#[test]
 fn an_eviction_during_the_boot_loses_no_work() {
     let outcome = replay(&task(), &Greedy, &window(true, &[4, 10]));
     assert_eq!((outcome.evictions, outcome.lost_ms), (1, 0));

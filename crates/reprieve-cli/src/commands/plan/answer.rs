@@ -5,6 +5,7 @@ use reprieve_plan::fleet::Summary;
 use reprieve_plan::measured::BestHour;
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{Assumption, Plan, PolicyRow, Source, Verdict};
+use reprieve_plan::vm_state::MaxPrice;
 use serde::{Serialize, Serializer};
 
 use super::market::Market;
@@ -19,7 +20,7 @@ pub(super) struct Answer {
     pub(super) deadline_ms: Option<u64>,
     #[serde(serialize_with = "sum")]
     pub(super) budget_usd: Option<Cost>,
-    /// The runs of each strategy.
+    /// The runs of each strategy that were asked for.
     pub(super) runs: u32,
     /// The seed of the first one.
     pub(super) seed: u32,
@@ -70,6 +71,8 @@ pub(super) struct Table {
     pub(super) vms: u32,
     pub(super) slots: u32,
     pub(super) job_ms: u64,
+    /// The runs of each strategy: fewer than were asked for, if they have too many events.
+    pub(super) runs: u32,
     /// Those of this table alone.
     pub(super) assumptions: Vec<Assumed>,
     /// The ends of what is known of evictions.
@@ -112,6 +115,9 @@ pub(super) struct World {
 pub(super) struct StrategyRow {
     pub(super) name: String,
     pub(super) advised: bool,
+    /// The most that a Spot VM may cost an hour; `null`: up to the regular price.
+    #[serde(serialize_with = "number")]
+    pub(super) max_price_usd: Option<Price>,
     /// In each of the table's worlds.
     pub(super) worlds: Vec<Figures>,
     /// A month of 730 h without a job.
@@ -200,6 +206,8 @@ pub(super) struct Finish {
 #[derive(Debug, Serialize)]
 pub(super) struct Policy {
     pub(super) name: &'static str,
+    /// The windows of the trace in which it was replayed.
+    pub(super) windows: u32,
     pub(super) cost_usd: Money,
     pub(super) finish_ms: Finish,
     pub(super) chance: f64,
@@ -266,6 +274,7 @@ impl Table {
             vms,
             slots,
             job_ms,
+            runs: plan.runs,
             assumptions: plan.assumptions.iter().map(Assumed::new).collect(),
             worlds: worlds.collect(),
             strategies: order.into_iter().map(|index| StrategyRow::new(plan, index)).collect(),
@@ -307,6 +316,10 @@ impl StrategyRow {
         Self {
             name: row.strategy.name.clone(),
             advised: plan.advice.strategy == Some(index),
+            max_price_usd: match row.strategy.max_price {
+                MaxPrice::Of(price) if row.strategy.uses_spot() => Some(price),
+                MaxPrice::Of(_) | MaxPrice::OnDemand => None,
+            },
             worlds: row.summaries.iter().map(Figures::new).collect(),
             idle_month_usd: saturated(row.idle_month.micros()),
             quota: Quota {
@@ -362,6 +375,7 @@ impl Policy {
     fn new(row: &PolicyRow) -> Self {
         Self {
             name: row.name,
+            windows: row.runs,
             cost_usd: Money::new(row.cost_micros),
             finish_ms: Finish::new(row.finished_ms, row.runs, row.runs),
             chance: f64::from(row.met) / f64::from(row.runs.max(1)),

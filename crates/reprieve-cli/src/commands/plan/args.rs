@@ -9,14 +9,17 @@ use reprieve_plan::fleet::Notice;
 use reprieve_plan::money::Cost;
 
 use super::values::{
-    GivenRate, Speed, boot, bytes, money, notice, percent, price, price_or_zero, rate, speed,
+    GivenRate, Speed, base_instances, boot, bytes, escalation_instances, max_price, money, notice, percent,
+    percent_above, price, price_or_zero, rate, speed, vms,
 };
 use crate::commands::prices::{ServiceArgs, subscription};
 use crate::values::{duration, nonzero_duration};
 
-/// The most jobs of a batch, and the most machines, that are simulated.
+/// The most jobs of a batch that are simulated.
 const JOBS_MAX: u64 = 1_000_000;
-const VMS_MAX: i64 = 10_000;
+
+/// The runs of each strategy, unless they would take long.
+pub(super) const RUNS_DEFAULT: u32 = 200;
 
 /// The batch.
 #[derive(Debug, clap::Args)]
@@ -67,7 +70,7 @@ pub(super) struct BatchArgs {
 #[command(next_help_heading = "VMs")]
 pub(super) struct FleetArgs {
     /// The most VMs [default: as many as need three quarters of the deadline, or 20]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=VMS_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = vms, allow_negative_numbers = true)]
     pub(super) vms: Option<u32>,
 
     /// The jobs that a VM runs at a time
@@ -86,13 +89,21 @@ pub(super) struct FleetArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub(super) refused: f64,
 
-    /// The regular VMs of the strategy `balanced`
-    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
-    pub(super) base_instances: u32,
+    /// The regular VMs of the strategy `balanced`, fewer than all [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = base_instances, allow_negative_numbers = true)]
+    pub(super) base_instances: Option<u32>,
 
     /// The share of regular VMs above them
-    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent_above, allow_negative_numbers = true)]
     pub(super) regular_percent_above_base: u32,
+
+    /// The most regular VMs of the strategy `swap` [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = escalation_instances, allow_negative_numbers = true)]
+    pub(super) escalation_instances: Option<u32>,
+
+    /// After how many interruptions without progress a job moves to them [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000), allow_negative_numbers = true)]
+    pub(super) escalate_after: Option<u32>,
 }
 
 /// A notice, or that there is none. Its own type, because clap takes an `Option` for a flag that may be missing.
@@ -112,6 +123,15 @@ pub(super) struct KnownArgs {
     /// The price of a Spot VM for an hour, in US dollars
     #[arg(long, value_name = "USD", value_parser = price, allow_negative_numbers = true)]
     pub(super) spot_price: Option<Price>,
+
+    /// Spot prices over time: the output of `reprieve prices --subscription ID --json` for one size in one region, or CSV
+    /// below a line `since_utc,price_usd`. The batch begins with the first price
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["spot_price", "sizes"], requires = "regular_price")]
+    pub(super) price_history: Option<PathBuf>,
+
+    /// The most that a Spot VM may cost for an hour, in US dollars: above it VMs are evicted, and none are to be had
+    #[arg(long, value_name = "USD", value_parser = max_price, allow_negative_numbers = true)]
+    pub(super) max_price: Option<Price>,
 
     /// The price of a regular VM for an hour, in US dollars
     #[arg(long, value_name = "USD", value_parser = price, allow_negative_numbers = true)]
@@ -189,9 +209,9 @@ pub(super) struct MarketArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
-    /// The number of simulated runs of each strategy
-    #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(super) runs: u32,
+    /// The number of simulated runs of each strategy, however long they take [default: 200, or fewer for a large batch]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) runs: Option<u32>,
 
     /// The seed of the first run: the same seed gives the same plan
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]

@@ -1,7 +1,7 @@
 //! The batch of a plan: its jobs, what a save costs, and how many machines it gets.
 
 use reprieve::{Error, ErrorKind, Result};
-use reprieve_plan::plan::{ASSUMED_BOOT_MS, Assumption, Source};
+use reprieve_plan::plan::{ASSUMED_BOOT_MS, Assumption, INSTANCES_MAX, Source};
 
 use super::args::{BatchArgs, FleetArgs};
 use super::values::millis;
@@ -66,7 +66,10 @@ impl Batch {
                 let waves = (time_ms / job_ms.max(1)).max(1);
                 let why =
                     "as many as are done in three quarters of the deadline without an eviction; give --vms";
-                (self.jobs.div_ceil(waves.saturating_mul(slots)), Source::Assumed(why))
+                let needed = self.jobs.div_ceil(waves.saturating_mul(slots));
+                let most = u64::from(INSTANCES_MAX);
+                let too_many = "the most that infra/ deploys; three quarters of the deadline would take more";
+                (needed.min(most), Source::Assumed(if needed > most { too_many } else { why }))
             }
             (None, None) => {
                 let why =

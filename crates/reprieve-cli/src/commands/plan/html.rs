@@ -6,8 +6,8 @@ use reprieve_demo::page::document;
 use super::answer::{Answer, Assumed, Policy, Table};
 use super::curves::{Measure, class, drawings};
 use super::text::{
-    chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean, percent,
-    quota, quota_sentence, span, title, usd, usd_mean, world,
+    UNDEPLOYED, chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean,
+    percent, quota, quota_sentence, span, title, usd, usd_mean, world,
 };
 use crate::format::plain;
 
@@ -86,7 +86,7 @@ fn section(answer: &Answer, table: &Table, number: usize) -> Markup {
     html! {
         section aria-labelledby=(id) {
             h2 id=(id) { (title(table)) }
-            p { (plain(&facts(table))) "." }
+            p { (plain(&facts(answer, table))) "." }
             @if !table.assumptions.is_empty() {
                 details { summary { "Assumptions of this table" } (assumptions(&table.assumptions)) }
             }
@@ -187,7 +187,7 @@ fn advice(table: &Table) -> Markup {
                 p { strong { "Quota: " } (quota_sentence(row)) "." }
                 @if let Some(idle) = idle_sentence(row) { p { strong { "Afterwards: " } (idle) "." } }
                 @if let Some(begin) = &table.begin { p { strong { "When: " } (begin.reason) "." } }
-                @if !row.bicepparam.is_empty() {
+                @if row.bicepparam.is_empty() { p { strong { "Deploy: " } (UNDEPLOYED) "." } } @else {
                     p { strong { "Deploy: " } (deployment(table)) ":" }
                     pre { code { (row.bicepparam.join("\n")) } }
                 }

@@ -1,5 +1,7 @@
 //! A size in a region with its prices, and what is known of its evictions.
 
+use std::time::Duration;
+
 use reprieve_azure::prices::price_text;
 use reprieve_azure::spot::EvictionRate;
 use reprieve_plan::Price;
@@ -8,7 +10,9 @@ use reprieve_plan::plan::{Assumption, Known, Source};
 
 use super::args::KnownArgs;
 use super::batch::invalid;
+use super::history::History;
 use super::values::GivenRate;
+use crate::format::{count, duration};
 
 /// What is planned with: one table of the output.
 #[derive(Debug)]
@@ -16,7 +20,9 @@ pub(super) struct Market {
     /// `None` where only prices are given.
     pub(super) size: Option<String>,
     pub(super) region: Option<String>,
+    /// The Spot price, which is the first one if there is a history.
     pub(super) spot: Price,
+    pub(super) history: Option<History>,
     pub(super) regular: Price,
     /// Where the prices are from.
     pub(super) source: Source,
@@ -44,18 +50,22 @@ impl Market {
     /// # Errors
     /// [`Invalid`](reprieve::ErrorKind::Invalid) if one is missing.
     pub(super) fn given(args: &KnownArgs) -> reprieve::Result<Self> {
-        let (Some(spot), Some(regular)) = (args.spot_price, args.regular_price) else {
+        let history = args.price_history.as_deref().map(History::read).transpose()?;
+        let first = history.as_ref().map(|history| history.steps.at(0));
+        let (Some(spot), Some(regular)) = (args.spot_price.or(first), args.regular_price) else {
             return Err(invalid(
                 "the prices are not known: give --sizes and --regions, or --spot-price and --regular-price",
             ));
         };
-        if spot > regular {
+        let least = history.as_ref().map_or(spot, |history| history.steps.bounds().0);
+        if least > regular {
             return Err(invalid("the Spot price is above the regular one, which it never is: exchange them"));
         }
         Ok(Self {
             size: None,
             region: None,
             spot,
+            history,
             regular,
             source: Source::Given,
             asked_unix_ms: None,
@@ -93,6 +103,17 @@ impl Market {
         if (self.speed - 1.0).abs() > f64::EPSILON {
             let value = format!("{} times as fast as where jobs were timed", self.speed);
             say("speed of jobs", value, Source::Given);
+        }
+        if let Some(history) = &self.history {
+            let (low, high) = history.steps.bounds();
+            let value = format!(
+                "{} in {}, from {} to {} USD: the batch begins with the first, and the last one stays",
+                count(history.count as u64, "price"),
+                duration(Duration::from_millis(history.spans_ms)),
+                price_text(low),
+                price_text(high)
+            );
+            say("Spot prices over time", value, Source::Measured(history.name.clone()));
         }
         let Some(azure) = &self.azure else { return all };
         let graph = || Source::Measured("Azure's Resource Graph".to_owned());

@@ -5,6 +5,7 @@
 //! | `args`, `values` | the flags, and how their values are read |
 //! | `batch` | the jobs, and the number of machines |
 //! | `like_batch` | the jobs, as a store has kept them |
+//! | `history` | Spot prices over time, from a file |
 //! | `market` | a size in a region with its prices |
 //! | `online` | sizes and regions with the prices and rates of Azure's services |
 //! | `trace` | evictions as they were, from a file |
@@ -17,6 +18,7 @@ mod answer;
 mod args;
 mod batch;
 mod curves;
+mod history;
 mod html;
 mod like_batch;
 mod market;
@@ -33,7 +35,7 @@ use std::process::ExitCode;
 use reprieve::{Error, ErrorKind, Result, StoreArgs, clock};
 
 use self::answer::{Answer, Assumed, Table, Unplanned};
-use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs};
+use self::args::{BatchArgs, FleetArgs, KnownArgs, MarketArgs, OutputArgs, RUNS_DEFAULT};
 use self::batch::Batch;
 use self::like_batch::LikeBatch;
 use self::market::Market;
@@ -150,7 +152,7 @@ fn answer(args: &Args, batch: &Batch, planned: Vec<Planned>, problems: Vec<Unpla
         jobs: batch.jobs,
         deadline_ms: args.batch.deadline.map(millis),
         budget_usd: args.batch.budget_usd,
-        runs: args.output.runs,
+        runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
         seed: args.output.seed,
         assumptions: Vec::new(),
         tables: Vec::new(),

@@ -61,6 +61,8 @@ impl Markets {
 
     /// Every size in every region, once, without those that have no Spot.
     fn wanted(&mut self, args: &MarketArgs) -> Result<Vec<Wanted>> {
+        check_names("--sizes", &args.sizes)?;
+        check_names("--regions", &args.regions)?;
         let speeds = speeds(args)?;
         let mut wanted: Vec<Wanted> = Vec::new();
         for (size, speed) in speeds {
@@ -122,12 +124,27 @@ fn market(wanted: &Wanted, found: &Found, pair: PricePair, known: Option<&Known>
         size: Some(pair.size),
         region: Some(query.region().to_owned()),
         spot: pair.spot,
+        history: None,
         regular: pair.regular,
         source: Source::Measured(format!("the Retail Prices API, {asked}")),
         asked_unix_ms: Some(found.asked_unix_ms),
         speed: wanted.speed,
         azure,
     }
+}
+
+/// Checks that each name of a list is there, once.
+fn check_names(flag: &str, names: &[String]) -> Result<()> {
+    let plain: Vec<_> = names.iter().map(|name| name.replace(' ', "").to_ascii_lowercase()).collect();
+    for (number, name) in plain.iter().enumerate() {
+        if name.is_empty() {
+            return Err(invalid(format!("{flag} has an empty name: leave out the comma beside it")));
+        }
+        if plain[..number].contains(name) {
+            return Err(invalid(format!("{flag} names {} twice: give it once", names[number].trim())));
+        }
+    }
+    Ok(())
 }
 
 /// The sizes with their speeds. Jobs were timed on the first one, unless it has a speed of its own.

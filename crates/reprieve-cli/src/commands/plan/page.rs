@@ -2,8 +2,8 @@
 
 use super::answer::{Answer, Assumed, Policy, StrategyRow, Table};
 use super::text::{
-    chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean, percent,
-    quota, quota_sentence, source, span, title, usd, usd_mean, world,
+    UNDEPLOYED, chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean,
+    percent, quota, quota_sentence, source, span, title, usd, usd_mean, world,
 };
 use crate::format::{plain, table};
 
@@ -32,7 +32,7 @@ pub(super) fn page(answer: &Answer) -> String {
 }
 
 fn one(answer: &Answer, table: &Table) -> String {
-    let mut text = format!("{}: {}\n", title(table), plain(&facts(table)));
+    let mut text = format!("{}: {}\n", title(table), plain(&facts(answer, table)));
     text.push_str(&assumptions(&table.assumptions));
     text.push('\n');
     text.push_str(&strategies(answer, table));
@@ -46,9 +46,8 @@ fn one(answer: &Answer, table: &Table) -> String {
         text.push_str(&wrapped("quota", &quota_sentence(row), 8));
         text.push_str(&idle_sentence(row).map(|idle| wrapped("after", &idle, 8)).unwrap_or_default());
         text.push_str(&table.begin.as_ref().map(|it| wrapped("when", &it.reason, 8)).unwrap_or_default());
-        if !row.bicepparam.is_empty() {
-            text.push_str(&wrapped("deploy", &format!("by {}", deployment(table)), 8));
-        }
+        let by = format!("by {}", deployment(table));
+        text.push_str(&wrapped("deploy", if row.bicepparam.is_empty() { UNDEPLOYED } else { &by }, 8));
         text.extend(row.bicepparam.iter().map(|line| format!("        {line}\n")));
     }
     text

@@ -1,17 +1,16 @@
-//! The plans of all markets, on all cores.
-
-use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+//! The plans of all markets.
 
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::{ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, Inputs, Plan};
+use reprieve_plan::plan::{
+    ASSUMED_NOTICE, ASSUMED_SAVE_COST, Assumption, EVENTS_MAX, Inputs, MIX_DEFAULT, Plan, SWAP_DEFAULT,
+};
+use reprieve_plan::vm_state::MaxPrice;
 
 use super::Args;
 use super::answer::{Assumed, Begin, Table, Unplanned};
+use super::args::RUNS_DEFAULT;
 use super::batch::Batch;
 use super::market::Market;
 use super::progress::Progress;
@@ -35,41 +34,33 @@ pub(super) fn simulate(
     markets: &[Market],
 ) -> Vec<Planned> {
     let progress = Progress::new(markets.len());
-    let (next, planned) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    thread::scope(|scope| {
-        for _ in 0..cores.min(markets.len()) {
-            scope.spawn(|| {
-                while let Some((index, market)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|index| Some((index, markets.get(index)?)))
-                {
-                    let one = plan(args, batch, trace, market, &progress);
-                    // No code panics while it holds the lock.
-                    planned.lock().unwrap_or_else(PoisonError::into_inner).push((index, one));
-                }
-            });
-        }
-    });
+    // One after the other: each takes all cores.
+    let planned = markets.iter().map(|market| plan(args, batch, trace, market, &progress)).collect();
     progress.clear();
-    let mut planned = planned.into_inner().unwrap_or_else(PoisonError::into_inner);
-    planned.sort_by_key(|(index, _)| *index);
-    planned.into_iter().map(|(_, one)| one).collect()
+    planned
 }
 
 fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, progress: &Progress) -> Planned {
     let job_ms = batch.job_ms_at(market.speed);
     let (machines, assumed) = batch.machines(job_ms, &args.batch, &args.fleet);
+    let unplanned = |problem: String| Unplanned {
+        size: market.size.clone(),
+        region: market.region.clone(),
+        problem,
+        code: USAGE,
+    };
+    if let Some(base) = args.fleet.base_instances.filter(|base| *base >= machines) {
+        let why =
+            format!("--base-instances {base} leaves no Spot VM of {machines}: give fewer, or more --vms");
+        return Err(unplanned(why));
+    }
     let given = args.known.eviction_rate;
     let evictions =
         trace.map_or_else(|| market.rate(given), |trace| trace.known(given, machines, market.band()));
     let availability = trace.and_then(Trace::availability);
     let inputs = Inputs { evictions, availability, ..inputs(args, batch, market, job_ms, machines) };
-    let plan = Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| Unplanned {
-        size: market.size.clone(),
-        region: market.region.clone(),
-        problem: fault.to_string(),
-        code: USAGE,
-    })?;
+    let plan =
+        Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| unplanned(fault.to_string()))?;
     let mut table = Table::new(market, &plan, machines, args.fleet.slots, job_ms);
     let further = std::iter::once(assumed).chain(market.assumptions(&inputs.evictions));
     table.begin =
@@ -109,11 +100,24 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
         budget: args.batch.budget_usd,
         notice: fleet.notice.map_or(Some(ASSUMED_NOTICE), |given| given.0),
         refused: fleet.refused,
-        mix: Mix { base: fleet.base_instances, percent_above: fleet.regular_percent_above_base },
-        runs: args.output.runs,
+        mix: Mix {
+            base: fleet.base_instances.unwrap_or(MIX_DEFAULT.base),
+            percent_above: fleet.regular_percent_above_base,
+        },
+        swap: (
+            fleet.escalation_instances.unwrap_or(SWAP_DEFAULT.0),
+            fleet.escalate_after.unwrap_or(SWAP_DEFAULT.1),
+        ),
+        max_price: args.known.max_price.map_or(MaxPrice::OnDemand, MaxPrice::Of),
+        runs: args.output.runs.unwrap_or(RUNS_DEFAULT),
+        // Who gives a number gets it.
+        events_max: args.output.runs.map_or(EVENTS_MAX, |_| u64::MAX),
         seed: args.output.seed.into(),
         ..Inputs::new(jobs, job_ms, machines, market.spot, market.regular)
     };
+    if let Some(history) = &market.history {
+        inputs.prices.spot = history.steps.clone();
+    }
     inputs.prices.disks = args.known.disk_price;
     inputs.prices.always = args.known.always_price;
     if args.batch.state.is_some_and(|bytes| bytes > INLINE_BYTES_MAX) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use reprieve_azure::prices::price_text;
+
 use super::answer::{Answer, Assumed, Figures, Quota, StrategyRow, Table, World};
-use crate::format::count;
+use crate::format::{count, list};
 
 /// Money from millionths: to a cent, and below a dollar to a hundredth of one.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -56,6 +58,8 @@ pub(super) fn headline(answer: &Answer) -> String {
     let budget = answer.budget_usd.map(|cost| saturated(cost.micros()));
     let budget = budget.map(|micros| format!(", for {} USD at most", usd(micros))).unwrap_or_default();
     let (jobs, runs) = (count(answer.jobs, "job"), count(answer.runs, "run"));
+    let fewer = answer.tables.iter().any(|table| table.runs < answer.runs);
+    let runs = if fewer { format!("up to {runs}") } else { runs };
     format!("{jobs}{within}{budget}: {runs} of each strategy, from seed {}", answer.seed)
 }
 
@@ -67,9 +71,13 @@ pub(super) fn title(table: &Table) -> String {
     }
 }
 
-/// Machines, jobs and what Azure says, in a line.
-pub(super) fn facts(table: &Table) -> String {
-    let facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
+/// Machines, jobs, how sure the costs are, and what Azure says, in a line.
+pub(super) fn facts(answer: &Answer, table: &Table) -> String {
+    let mut facts = format!("{}, {} for a job", count(table.vms, "VM"), span(table.job_ms));
+    if table.runs < answer.runs {
+        let (runs, widest) = (count(table.runs, "run"), widest(table));
+        facts = format!("{facts}; {runs} of each strategy only, so mean costs are ± {widest} %");
+    }
     let azure = table.azure.as_ref().map(|azure| {
         let rate = azure
             .eviction_rate
@@ -83,6 +91,13 @@ pub(super) fn facts(table: &Table) -> String {
         format!("; Azure says: evicted {rate}, placement {score}, quota {quota}")
     });
     facts + azure.as_deref().unwrap_or_default()
+}
+
+/// The widest 95 % interval of the table's mean costs, on each side in percent, rounded up to a tenth.
+fn widest(table: &Table) -> f64 {
+    let costs = table.strategies.iter().flat_map(|row| &row.worlds).map(|it| &it.cost_usd);
+    let widest = costs.map(|cost| cost.half_width / cost.mean.max(1.0)).fold(0.0, f64::max);
+    (widest * 1000.0).ceil() / 10.0
 }
 
 /// The source of an assumption.
@@ -117,15 +132,22 @@ pub(super) const fn chance_heading(answer: &Answer) -> &'static str {
     if answer.deadline_ms.is_some() { "IN TIME" } else { "DONE" }
 }
 
+/// Why there are no parameters.
+pub(super) const UNDEPLOYED: &str = "by means of your own: no preset of infra/ is like it";
+
 /// Where the parameters go, and what else has to be set.
 pub(super) fn deployment(table: &Table) -> String {
-    match (&table.size, &table.region) {
-        (Some(size), Some(region)) => format!(
-            "these lines of a .bicepparam file, with \"location\": \"{region}\" and \"sizes\": [\"{size}\"] in \
-             infra/fleets.json"
-        ),
-        (_, _) => "these lines of a .bicepparam file (see infra/README.md)".to_owned(),
+    let price = table.advised().and_then(|row| row.max_price_usd);
+    let mut fields = Vec::new();
+    if let (Some(size), Some(region)) = (&table.size, &table.region) {
+        fields.extend([format!("\"location\": \"{region}\""), format!("\"sizes\": [\"{size}\"]")]);
     }
+    fields.extend(price.map(|price| format!("\"maxPrice\": \"{}\"", price_text(price))));
+    let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+    if fields.is_empty() {
+        return "these lines of a .bicepparam file (see infra/README.md)".to_owned();
+    }
+    format!("these lines of a .bicepparam file, with {} in infra/fleets.json", list(&fields))
 }
 
 /// What is paid when the batch is done, unless it is nothing.

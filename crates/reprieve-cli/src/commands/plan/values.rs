@@ -6,7 +6,8 @@ use reprieve_azure::prices::parse_price;
 use reprieve_plan::Price;
 use reprieve_plan::fleet::Notice;
 use reprieve_plan::money::Cost;
-use reprieve_plan::plan::ASSUMED_NOTICE;
+use reprieve_plan::plan::{ASSUMED_NOTICE, ESCALATION_INSTANCES_MAX, INSTANCES_MAX};
+use reprieve_plan::support::check_max_price;
 
 use crate::values::{duration, nonzero_duration};
 
@@ -15,6 +16,9 @@ const PRICE_MAX: u64 = 1_000_000_000_000;
 
 /// The longest boot: a machine that takes longer is broken.
 const BOOT_MAX_MS: u64 = 24 * 3_600_000;
+
+/// The longest notice: none of Azure's comes that early.
+const NOTICE_MAX_MS: u64 = 3_600_000;
 
 /// An eviction rate as it is given: a share of the machines in an hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -130,6 +134,9 @@ pub(super) fn notice(text: &str) -> Result<Option<Notice>, String> {
     }
     let (lead, of) = text.split_once(':').unwrap_or((text, "100%"));
     match (nonzero_duration(lead), percent(of)) {
+        (Ok(lead), Ok(_)) if millis(lead) > NOTICE_MAX_MS => {
+            Err("a notice comes an hour before the eviction at most; Azure's comes up to 30s before".to_owned())
+        }
         (Ok(lead), Ok(share)) => Ok(Some(Notice { lead_ms: millis(lead), share, ..ASSUMED_NOTICE })),
         (Err(_), _) | (_, Err(_)) => {
             Err("it must be a time, such as 30s, with the share of evictions that have it, such as 30s:90%; or none"
@@ -151,6 +158,48 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
     })
 }
 
+/// A number of VMs that `infra/` deploys.
+pub(super) fn vms(text: &str) -> Result<u32, String> {
+    within(text, 1, INSTANCES_MAX).ok_or_else(|| {
+        format!("it must be a number from 1 to {INSTANCES_MAX}: infra/ deploys no more VMs at once")
+    })
+}
+
+/// The base of `balanced`.
+pub(super) fn base_instances(text: &str) -> Result<u32, String> {
+    let most = INSTANCES_MAX - 1;
+    within(text, 1, most).ok_or_else(|| {
+        format!("it must be a number from 1 to {most}: without a base `balanced` is `elastic`")
+    })
+}
+
+/// The regular machines of `swap`.
+pub(super) fn escalation_instances(text: &str) -> Result<u32, String> {
+    within(text, 1, ESCALATION_INSTANCES_MAX).ok_or_else(|| {
+        format!("it must be a number from 1 to {ESCALATION_INSTANCES_MAX}: infra/ deploys no more of them")
+    })
+}
+
+/// A maximum price that Azure takes.
+pub(super) fn max_price(text: &str) -> Result<Price, String> {
+    let taken = price(text).ok().filter(|price| check_max_price(price.nanos_per_hour()).is_ok());
+    taken.ok_or_else(|| {
+        "it must be US dollars for an hour, above 0 and up to 1000, with at most five decimals, such as 0.05".to_owned()
+    })
+}
+
+/// The share of regular machines above that base.
+pub(super) fn percent_above(text: &str) -> Result<u32, String> {
+    let bare = text.strip_suffix('%').unwrap_or(text).trim_end();
+    within(bare, 0, 99).ok_or_else(|| {
+        "it must be a whole number of percent from 0 to 99: with 100 no VM would be Spot".to_owned()
+    })
+}
+
+fn within(text: &str, least: u32, most: u32) -> Option<u32> {
+    text.parse().ok().filter(|number| (least..=most).contains(number))
+}
+
 /// A time in milliseconds; what does not fit is as long as can be.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -169,6 +218,10 @@ mod tests {
             assert!(price(text).expect_err(text).contains("above 0 and up to 1000"), "{text}");
         }
         assert_eq!(money("50").map(Cost::micros), Ok(50_000_000));
+        assert_eq!(max_price("0.05").map(Price::nanos_per_hour), Ok(50_000_000));
+        for text in ["0", "-1", "0.050001", "x"] {
+            assert!(max_price(text).expect_err(text).contains("five decimals"), "{text}");
+        }
         assert!(money("0").is_err() && money("-5").is_err());
     }
 
@@ -205,9 +258,24 @@ mod tests {
             [Ok(Some((30_000, 1.0))), Ok(Some((20_000, 0.9))), Ok(None)]
         );
         assert!(notice("0s").is_err() && notice("30s:110%").is_err());
+        assert!(notice("1h").is_ok() && notice("9999999h").expect_err("too long").contains("an hour"));
         assert_eq!(speed("Standard_D8s_v5=1.9").map(|it| it.size), Ok("Standard_D8s_v5".to_owned()));
         for text in ["Standard_D8s_v5", "=2", "X=0", "X=-1", "X=fast", "X=1e9"] {
             assert!(speed(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_of_vms_are_those_that_are_deployed() {
+        assert_eq!([vms("1"), vms("1000"), base_instances("999")], [Ok(1), Ok(1000), Ok(999)]);
+        for text in ["0", "-1", "1001", "many", "1.5", ""] {
+            assert!(vms(text).expect_err(text).contains("from 1 to 1000"), "{text}");
+        }
+        for text in ["0", "1000"] {
+            assert!(base_instances(text).expect_err(text).contains("is `elastic`"), "{text}");
+        }
+        assert!(escalation_instances("101").is_err() && escalation_instances("100").is_ok());
+        assert_eq!([percent_above("0"), percent_above("99%")], [Ok(0), Ok(99)]);
+        assert!(percent_above("100").is_err() && percent_above("-1").is_err());
     }
 }

@@ -88,6 +88,27 @@ fn an_open_end_is_said_and_an_unknown_rate_is_not_zero() {
 }
 
 #[test]
+fn small_numbers_are_not_shown_as_none() {
+    let place = Place::new();
+    let rare = plan(&place, &["--eviction-rate", "0.01%"]);
+    assert!(rare.out.contains("0.01 % of the machines an hour") && !rare.out.contains(" 0 %  "), "{rare:?}");
+    let short = ["plan", "--jobs", "60", "--job-time", "884ms", "--runs", "2", "--eviction-rate", "1%"];
+    let short = place.run(&[&short[..], &PRICES, &["--boot", "500ms", "--notice", "700ms"]].concat());
+    for words in ["60 of 884 ms on average", "500 to 500 ms, billed", "700 ms for 100 % of the evictions"] {
+        assert!(short.out.contains(words), "{words} in {short:?}");
+    }
+}
+
+#[test]
+fn a_series_without_a_loss_says_how_sure_that_is() {
+    let place = Place::new();
+    place.write("calm.json", r#"{"metadata":{"gap_seconds":3600},"data":[1,1,1,1,1,1,1,1,1,1]}"#);
+    let words = plan(&place, &["--trace", "calm.json"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("with 95 % there is a loss in no more than 25.9 % of the hours"), "{words}");
+    assert!(words.contains("; the trace has no loss, so it may cost more"), "{words}");
+}
+
+#[test]
 fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
     let place = Place::new();
     let cost = |more: &[&str]| {
@@ -109,6 +130,66 @@ fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
 }
 
 #[test]
+fn a_price_history_is_compared_with_the_maximum() {
+    let place = Place::new();
+    let rows = ["2026-01-01T00:00:00Z,0.04", "2026-01-01T01:01:00Z,0.09", "2026-01-01T02:00:00Z,0.04"];
+    place.write("prices.csv", format!("since_utc,price_usd\n{}\n", rows.join("\n")));
+    // Four jobs of half an hour on one machine that boots at once: two before the price rises, two after it fell.
+    let batch = [
+        "plan",
+        "--jobs",
+        "4",
+        "--job-time",
+        "30m",
+        "--vms",
+        "1",
+        "--boot",
+        "0s",
+        "--no-save",
+        "--notice",
+        "none",
+        "--eviction-rate",
+        "0%",
+        "--runs",
+        "1",
+        "--regular-price",
+        "0.23",
+        "--price-history",
+        "prices.csv",
+    ];
+    let limited = place.run(&[&batch[..], &["--max-price", "0.05", "--escalate-after", "2"]].concat());
+    let words = limited.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "maximum price 0.050000 USD an hour: a machine is evicted when the price passes it",
+        "Spot prices over time 3 prices in 2h, from 0.0400 to 0.0900 USD",
+        "(measured: prices.csv)",
+        "swap up to 2 regular machines for jobs after 2 interruptions without progress (given)",
+        "deploy by these lines of a .bicepparam file, with \"maxPrice\": \"0.0500\" in infra/fleets.json",
+    ] {
+        assert!(words.contains(said), "{said} in {words}");
+    }
+    let cost = |more: &[&str], name: &str| {
+        let found = json(&place.run(&[&batch[..], &["--json"], more].concat()));
+        let row = row(&found["tables"][0], name);
+        (row["worlds"][0]["cost_usd"]["mean"].as_f64(), row["max_price_usd"].as_f64())
+    };
+    // 121 min at 4 cents, or 61 at 4 and 59 at 9; a save costs nothing, because there is none.
+    assert_eq!(cost(&["--max-price", "0.05"], "steady-fleet"), (Some(0.080_667), Some(0.05)));
+    assert_eq!(cost(&["--max-price", "0.05"], "steady"), (Some(0.129_167), None));
+    assert_eq!(cost(&[], "steady-fleet"), (Some(0.129_167), None));
+    for (more, why) in [
+        (&["--max-price", "0.03"][..], "the Spot price is above the maximum price at all times"),
+        (&["--max-price", "-1"], "at most five decimals"),
+        (&["--spot-price", "0.04"], "cannot be used with"),
+        (&["--escalation-instances", "101"], "infra/ deploys no more of them"),
+        (&["--escalate-after", "0"], "0 is not in 1..=1000"),
+    ] {
+        let ran = place.run(&[&batch[..], more].concat());
+        assert!(ran.code == Some(2) && ran.err.contains(why), "{why}: {ran:?}");
+    }
+}
+
+#[test]
 fn spot_is_not_advised_where_it_is_not_worth_it() {
     let place = Place::new();
     let args =
@@ -116,6 +197,7 @@ fn spot_is_not_advised_where_it_is_not_worth_it() {
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(0));
     assert!(ran.out.contains("advice  don't use Spot for this: "), "{ran:?}");
+    assert!(ran.out.contains("deploy  by means of your own: "), "{ran:?}");
     let much = plan(&place, &["--budget-usd", "0.5", "--eviction-rate", "5%"]);
     assert!(much.out.contains("no strategy stays within the budget"), "{much:?}");
     assert!(!much.out.contains("deploy"), "{much:?}");
@@ -132,6 +214,24 @@ fn without_vms_there_are_as_many_as_the_deadline_needs() {
     // Three quarters of 3 h without a boot are three waves; of three slots each.
     assert_eq!([vms(&["--deadline", "3h"]), vms(&["--deadline", "3h", "--slots", "3"])], [20, 7]);
     assert_eq!([vms(&[]), vms(&["--slots", "10"])], [20, 6]);
+    let many = [
+        "plan",
+        "--jobs",
+        "5000",
+        "--job-time",
+        "40m",
+        "--runs",
+        "1",
+        "--eviction-rate",
+        "1%",
+        "--deadline",
+        "4h",
+    ];
+    let most = place.run(&[&many[..], &PRICES].concat());
+    assert!(
+        most.out.contains("up to 1000, one job") && most.out.contains("the most that infra/"),
+        "{most:?}"
+    );
 }
 
 #[test]
@@ -194,12 +294,17 @@ fn bad_input_is_one_sentence() {
         (&["--eviction-rate", "10-5%"], "backwards"),
         (&["--eviction-rate", "-5%"], "such as 7.5%, 5-10% or 20+%, or unknown"),
         (&["--deadline", "3h"], "the deadline of 180 min can't be met"),
+        (&["--deadline", "30s"], "the deadline of 30 s can't be met: regular machines alone take 245 min"),
         (&["--trace", "adds.csv"], "adds.csv: no machine left the fleet"),
         (&["--trace", "none.csv"], "none.csv can't be read"),
         (&["--trace", "binary"], "binary is no text"),
         (&["--trace", "."], ". is a directory"),
         (&["--trace", "lives.csv", "--eviction-rate", "5%"], "leave one out"),
         (&["--no-save", "--state", "1MB"], "cannot be used with"),
+        (&["--notice", "9999999h"], "an hour before the eviction at most"),
+        (&["--base-instances", "10"], "--base-instances 10 leaves no Spot VM of 10"),
+        (&["--base-instances", "0"], "without a base `balanced` is `elastic`"),
+        (&["--regular-percent-above-base", "100"], "with 100 no VM would be Spot"),
         (&["--sizes", "Standard_D4s_v5", "--regions", "westeurope"], "cannot be used with"),
     ] {
         let ran = plan(&place, more);
@@ -209,7 +314,8 @@ fn bad_input_is_one_sentence() {
     for (args, why) in [
         (&["--jobs", "0"][..], "0 is not in 1..=1000000"),
         (&["--jobs", "-5"], "-5"),
-        (&["--vms", "0"], "0 is not in 1..=10000"),
+        (&["--vms", "0"], "from 1 to 1000: infra/ deploys no more VMs"),
+        (&["--vms", "1001"], "from 1 to 1000: infra/ deploys no more VMs"),
         (&["--boot", "40d"], "a day at most"),
         (&["--jobs", "5", "--job-time", "0s"], "longer than 0s"),
         (&["--jobs", "5"], "give --jobs and --job-time"),

@@ -88,6 +88,9 @@ async fn sizes_without_spot_or_speed_have_a_sentence() {
         ("Standard_B2ms", "westeurope", 2, "Standard_B2ms is of the B series"),
         ("Standard_D4s_v5", "chinaeast2", 2, "21Vianet"),
         ("Standard_D4s_v5", "mars", 2, "no VM has a price in region \"mars\""),
+        ("Standard_D4s_v5,", "westeurope", 2, "--sizes has an empty name: leave out the comma"),
+        ("Standard_D4s_v5,standard_d4s_v5", "westeurope", 2, "--sizes names standard_d4s_v5 twice"),
+        ("Standard_D4s_v5", "westeurope,West Europe", 2, "--regions names West Europe twice"),
         ("Standard_D4s_v5,Standard_F16s", "westeurope", 2, "how fast jobs run on Standard_F16s is not known"),
     ] {
         let ran = online(
