@@ -70,8 +70,8 @@ impl Claims {
     /// Cancel-safe: one that is taken for nobody is released.
     pub async fn take(&self, count: usize) -> Option<Claim> {
         let count = u32::try_from(count).unwrap_or(SLOTS_MAX).clamp(1, SLOTS_MAX);
-        let _held = Arc::clone(&self.held);
-        self.slots(count).take().await.map(|slot| Claim { slot, _held })
+        let held = Arc::clone(&self.held);
+        self.slots(count).take().await.map(|slot| Claim { slot, _held: held })
     }
 
     fn slots(&self, count: u32) -> Arc<FleetSlots> {

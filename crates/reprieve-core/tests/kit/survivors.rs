@@ -154,11 +154,11 @@ fn a_job_of_two_stages_whose_children_take_longer_where_they_are_disturbed_survi
 /// Enqueues two jobs, saves them within the step, and waits; then does so with two equal ones.
 #[test]
 fn a_job_of_two_equal_stages_that_saves_its_children_within_a_step_survives() {
-    type At = (u32, bool, Vec<JobId>);
+    type At = (usize, bool, Vec<JobId>);
     type Twice = Steps<(), At, usize>;
     let job: Twice = Steps::new(Default::default, |cx, (), (stage, has_waited, mut ids): At| {
         Box::pin(async move {
-            if ids.len() as u32 == 2 * stage + 2 {
+            if ids.len() == 2 * stage + 2 {
                 if !has_waited {
                     return Ok(Step::Wait((stage, true, ids), Duration::from_secs(5)));
                 }
