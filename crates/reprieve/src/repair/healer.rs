@@ -348,7 +348,7 @@ impl Healer {
             vm: self.vm.clone(),
             worker: self.monitor.worker().to_string(),
             at_unix_ms: unix_millis(),
-            since_boot_ms: since_boot().and_then(|up| u64::try_from(up.as_millis()).ok()),
+            since_boot_ms: u64::try_from(since_boot().as_millis()).ok(),
             fault: fault.kind.as_str().to_owned(),
             place: fault.place.clone(),
             report,

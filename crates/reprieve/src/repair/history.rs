@@ -165,7 +165,7 @@ impl History {
     fn age(&self, diagnosis: &Diagnosis, by_store_ms: i64) -> Duration {
         let same_boot = !self.boot.is_empty() && diagnosis.boot == self.boot;
         let written = diagnosis.since_boot_ms.filter(|_| same_boot).map(Duration::from_millis);
-        if let Some(ago) = written.zip(since_boot()).and_then(|(written, now)| now.checked_sub(written)) {
+        if let Some(ago) = written.and_then(|written| since_boot().checked_sub(written)) {
             return ago;
         }
         let by_machine_ms = match diagnosis.at_unix_ms {
