@@ -14,4 +14,5 @@ mod verdict;
 pub use action::{Action, HealingAction, Layer, Outcome};
 pub use verdict::{
     Evidence, Fault, FaultKind, Fleet, REPAIR_EVERY, Refusal, STORE_ANSWERED_WITHIN, Verdict, decide,
+    refuse_to_follow,
 };

@@ -158,24 +158,45 @@ impl Refusal {
 /// | proven | within 60 s | more than half of the others are healthy | none, or longer ago | replace |
 #[must_use]
 pub fn decide(evidence: &Evidence) -> Verdict {
-    let Evidence { fault, store_answered, store_answers_for, fleet, last_repair } = evidence;
+    let Evidence { fault, fleet, .. } = evidence;
     let Some(fault) = fault else { return Verdict::Keep(Refusal::NoFault) };
-    if store_answered.is_none_or(|ago| ago > STORE_ANSWERED_WITHIN) {
-        return Verdict::Keep(Refusal::StoreSilent);
-    }
-    if store_answers_for.is_none_or(|long| long < STORE_ANSWERED_FOR) {
-        return Verdict::Keep(Refusal::StoreJustBack);
-    }
-    if !fleet.has_own {
-        return Verdict::Keep(Refusal::NotInRoster);
+    if let Some(why) = unseen(evidence) {
+        return Verdict::Keep(why);
     }
     if !fleet.is_mostly_healthy() {
         return Verdict::Keep(Refusal::FleetIsIll);
     }
-    if last_repair.is_some_and(|ago| ago < REPAIR_EVERY) {
+    if is_too_soon(evidence) {
         return Verdict::Keep(Refusal::TooSoon);
     }
     Verdict::Replace { fault: fault.clone(), claims: fleet.claims() }
+}
+
+/// Returns why a worker may not follow another one of its machine, which holds the claim for it. That one alone has looked
+/// at the other machines: since then they may have a fault, too. All else must hold for this worker as well: the claim may
+/// be all that is left of the other one.
+#[must_use]
+pub fn refuse_to_follow(evidence: &Evidence) -> Option<Refusal> {
+    if evidence.fault.is_none() {
+        return Some(Refusal::NoFault);
+    }
+    unseen(evidence).or_else(|| is_too_soon(evidence).then_some(Refusal::TooSoon))
+}
+
+/// Returns why nothing is known of the fleet, if that is so.
+fn unseen(evidence: &Evidence) -> Option<Refusal> {
+    let Evidence { store_answered, store_answers_for, fleet, .. } = evidence;
+    if store_answered.is_none_or(|ago| ago > STORE_ANSWERED_WITHIN) {
+        return Some(Refusal::StoreSilent);
+    }
+    if store_answers_for.is_none_or(|long| long < STORE_ANSWERED_FOR) {
+        return Some(Refusal::StoreJustBack);
+    }
+    (!fleet.has_own).then_some(Refusal::NotInRoster)
+}
+
+fn is_too_soon(evidence: &Evidence) -> bool {
+    evidence.last_repair.is_some_and(|ago| ago < REPAIR_EVERY)
 }
 
 #[cfg(test)]
@@ -243,6 +264,34 @@ mod tests {
                 decide(&Evidence { fault, store_answered, store_answers_for, fleet, last_repair: None });
             let kept = if let Verdict::Keep(why) = verdict { Some(why) } else { None };
             assert_eq!(kept, refusal, "{long:?}");
+        }
+    }
+
+    #[test]
+    fn another_worker_is_followed_under_all_conditions_but_that_of_the_fleet() {
+        use Refusal::{NoFault, NotInRoster, StoreJustBack, StoreSilent, TooSoon};
+        let sound = Evidence {
+            fault: Some(Fault { kind: FaultKind::ReadOnly, place: "/var/lib/w".to_owned() }),
+            store_answered: Some(Duration::ZERO),
+            store_answers_for: Some(STORE_ANSWERED_FOR),
+            fleet: fleet(9, 0),
+            last_repair: None,
+        };
+        let second = Duration::from_secs(1);
+        let cases = [
+            (sound.clone(), None),
+            (Evidence { last_repair: Some(REPAIR_EVERY), ..sound.clone() }, None),
+            (Evidence { fault: None, ..sound.clone() }, Some(NoFault)),
+            (Evidence { store_answered: None, ..sound.clone() }, Some(StoreSilent)),
+            (
+                Evidence { store_answers_for: Some(STORE_ANSWERED_FOR - second), ..sound.clone() },
+                Some(StoreJustBack),
+            ),
+            (Evidence { fleet: Fleet::default(), ..sound.clone() }, Some(NotInRoster)),
+            (Evidence { last_repair: Some(REPAIR_EVERY - second), ..sound }, Some(TooSoon)),
+        ];
+        for (evidence, refusal) in cases {
+            assert_eq!(refuse_to_follow(&evidence), refusal, "{evidence:?}");
         }
     }
 

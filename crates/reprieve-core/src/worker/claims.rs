@@ -22,40 +22,47 @@ const LEASE: Duration = Duration::from_mins(10);
 pub struct Claims {
     records: Arc<dyn RecordStore>,
     holder: WorkerId,
+    worker: WorkerId,
+    /// What each of this worker's claims has one more reference to.
+    held: Arc<()>,
     /// By their number, which grows with the fleet. Each remembers since when the claims of others are unchanged.
     slots: Mutex<BTreeMap<u32, Arc<FleetSlots>>>,
 }
 
 /// A claim, renewed until it is dropped, and then released.
 #[derive(Debug)]
-pub struct Claim(FleetSlot);
+pub struct Claim {
+    slot: FleetSlot,
+    _held: Arc<()>,
+}
 
 impl Claim {
     /// Whether it could not be renewed, so that another machine may have it.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.0.watch().is_lost()
+        self.slot.watch().is_lost()
     }
 }
 
 impl Claims {
-    /// The claims in this store, for the machine with this id, such as the id of its boot.
+    /// The claims in this store, for this worker of the machine with this id, such as the id of its boot.
     #[must_use]
-    pub fn new(store: &Store, machine: &str) -> Self {
-        let (records, holder) = (Arc::clone(&store.records), WorkerId::new(machine));
-        Self { records, holder, slots: Mutex::default() }
+    pub fn new(store: &Store, machine: &str, worker: &WorkerId) -> Self {
+        let (records, holder, worker) = (Arc::clone(&store.records), WorkerId::new(machine), worker.clone());
+        Self { records, holder, worker, held: Arc::default(), slots: Mutex::default() }
     }
 
-    /// Whether a worker of this machine holds a claim, this one or another. One that was not seen to be renewed for ten
-    /// minutes is none.
+    /// Whether another worker of this machine holds a claim. One that was not renewed for ten minutes, as far as this
+    /// worker saw or by the store's clock, is none. Nor is what is left of one that this worker has lost: it is released.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn is_machine_claimed(&self) -> Result<bool> {
+    pub async fn is_held_by_another_worker(&self) -> Result<bool> {
         if self.holder.as_str().is_empty() {
             return Ok(false);
         }
-        self.slots(1).has_own().await
+        let holds_none = Arc::strong_count(&self.held) == 1;
+        self.slots(1).is_held_by_another(holds_none).await
     }
 
     /// Takes one of `count` claims; `None` if none is free, or if the store does not answer. That of a worker that
@@ -63,14 +70,15 @@ impl Claims {
     /// Cancel-safe: one that is taken for nobody is released.
     pub async fn take(&self, count: usize) -> Option<Claim> {
         let count = u32::try_from(count).unwrap_or(SLOTS_MAX).clamp(1, SLOTS_MAX);
-        self.slots(count).take().await.map(Claim)
+        let held = Arc::clone(&self.held);
+        self.slots(count).take().await.map(|slot| Claim { slot, _held: held })
     }
 
     fn slots(&self, count: u32) -> Arc<FleetSlots> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let slots = FleetSlots::new(NAME, count, LEASE, Arc::clone(&self.records));
-            Arc::new(slots.held_by(self.holder.clone()))
+            Arc::new(slots.held_by(self.holder.clone(), &self.worker))
         };
         Arc::clone(slots.entry(count).or_insert_with(new))
     }

@@ -50,6 +50,8 @@ pub(super) struct FleetSlots {
     records: Arc<dyn RecordStore>,
     /// Written into the slots that are held, where others are to know whose they are.
     holder: Option<WorkerId>,
+    /// What all nonces of this worker begin with.
+    mark: String,
     state: Mutex<State>,
     /// Locked while this worker looks for a free slot.
     looking: AsyncMutex<()>,
@@ -59,8 +61,8 @@ pub(super) struct FleetSlots {
 struct State {
     /// No slot was free, so that the worker does not look before this time.
     closed_until: Option<Instant>,
-    /// The slots of others: when each was written, by the store's clock, and when that was first seen.
-    seen: HashMap<u32, (i64, Instant)>,
+    /// The slots of others, as they were first seen since each was written.
+    seen: HashMap<u32, Seen>,
     /// The slots that are being released.
     releases: JoinSet<()>,
 }
@@ -85,6 +87,21 @@ struct Held {
     nonce: String,
     version: Version,
     ends: Instant,
+}
+
+/// When a slot was written, and how long ago that is, by the store's clock.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    at_unix_ms: i64,
+    ago: Duration,
+}
+
+/// When a slot was written, since when this worker knows, and how old it was then, by the store's clock.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    at_unix_ms: i64,
+    since: Instant,
+    ago: Duration,
 }
 
 /// What the guardian of a job watches of its slot.
@@ -123,25 +140,33 @@ impl FleetSlots {
         let name = format!("{SLOT_IDS}{}", hash.get(..16).unwrap_or(&hash));
         let ids = (0..count).filter_map(|number| JobId::parse(format!("{name}.{number:04}")).ok()).collect();
         let (state, looking) = (Mutex::default(), AsyncMutex::default());
-        Self { ids, lease, records, holder: None, state, looking }
+        Self { ids, lease, records, holder: None, mark: String::new(), state, looking }
     }
 
-    /// Writes this into the slots that are held.
-    pub(super) fn held_by(self, holder: WorkerId) -> Self {
-        Self { holder: Some(holder), ..self }
+    /// Writes this into the slots that are held, and that they are held by this worker of it.
+    pub(super) fn held_by(self, holder: WorkerId, worker: &WorkerId) -> Self {
+        Self { holder: Some(holder), mark: format!("{worker} "), ..self }
     }
 
-    /// Whether any slot is held in the name of this one's holder, and was renewed within its lease as far as this
-    /// worker has seen.
-    pub(super) async fn has_own(&self) -> Result<bool> {
-        for (id, written_unix_ms) in self.list().await? {
+    /// Whether any slot is held in the name of this one's holder by another worker, and was renewed within its
+    /// lease. With `frees_own`, the rest of an own hold is released.
+    pub(super) async fn is_held_by_another(&self, frees_own: bool) -> Result<bool> {
+        for (id, written) in self.list().await? {
             let number = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse().ok());
-            if number.is_none_or(|number| self.unchanged(number, written_unix_ms) > self.lease) {
+            let Some(number) = number else { continue };
+            // The store's clock may jump later: how old it was when this worker saw it first is known.
+            let Seen { since, ago, .. } = self.see(number, written);
+            let is_old = since.elapsed() + ago > self.lease;
+            let Some(stored) = bounded("read a slot", TRY, self.records.load(&id)).await? else { continue };
+            let Ok(Record { owner, .. }) = open(&stored.bytes) else { continue };
+            if Some(owner.worker) != self.holder {
                 continue;
             }
-            let stored = bounded("read a slot", TRY, self.records.load(&id)).await?;
-            let holder = stored.and_then(|stored| open(&stored.bytes).ok()).map(|record| record.owner.worker);
-            if holder.is_some() && holder == self.holder {
+            if !self.mark.is_empty() && owner.nonce.starts_with(&self.mark) {
+                if frees_own && let Err(error) = self.records.remove(&id, &stored.version, &[]).await {
+                    tracing::debug!(%error, "failed to release the rest of an own hold; it is free when its lease ends");
+                }
+            } else if !is_old {
                 return Ok(true);
             }
         }
@@ -191,12 +216,12 @@ impl FleetSlots {
             let (id, number) = (&self.ids[number], u32::try_from(number).unwrap_or(u32::MAX));
             let expected = match written.get(id) {
                 None => None,
-                Some(at) => match self.abandoned(id, number, *at).await? {
+                Some(written) => match self.abandoned(id, number, *written).await? {
                     Some(version) => Some(version),
                     None => continue,
                 },
             };
-            let (began, nonce) = (Instant::now(), unique_nonce());
+            let (began, nonce) = (Instant::now(), format!("{}{}", self.mark, unique_nonce()));
             match bounded("take a slot", TRY, self.write(id, &nonce, expected.as_ref())).await {
                 Ok(version) => {
                     self.state().seen.remove(&number);
@@ -218,13 +243,17 @@ impl FleetSlots {
     }
 
     /// Returns when each slot that is held was written.
-    async fn list(&self) -> Result<HashMap<JobId, i64>> {
+    async fn list(&self) -> Result<HashMap<JobId, Written>> {
         let Some(first) = self.ids.first() else { return Ok(HashMap::new()) };
         let prefix = first.as_str().rsplit_once('.').map_or("", |(name, _)| name);
         let (mut written, mut at) = (HashMap::new(), None);
         loop {
             let page = bounded("list slots", TRY, self.records.page(prefix, at.as_deref())).await?;
-            written.extend(page.entries.into_iter().map(|entry| (entry.job, entry.modified_unix_ms)));
+            written.extend(page.entries.into_iter().map(|entry| {
+                let at_unix_ms = entry.modified_unix_ms;
+                let ago = u64::try_from(page.now_unix_ms.saturating_sub(at_unix_ms)).unwrap_or(0);
+                (entry.job, Written { at_unix_ms, ago: Duration::from_millis(ago) })
+            }));
             at = page.next;
             if at.is_none() {
                 return Ok(written);
@@ -234,26 +263,26 @@ impl FleetSlots {
 
     /// Returns the version of a slot that was not written again for as long as the lease of its holder, by
     /// this machine's clock; `None` if it was.
-    async fn abandoned(&self, id: &JobId, number: u32, written_unix_ms: i64) -> Result<Option<Version>> {
-        let unchanged = self.unchanged(number, written_unix_ms);
+    async fn abandoned(&self, id: &JobId, number: u32, written: Written) -> Result<Option<Version>> {
+        let unchanged = self.see(number, written).since.elapsed();
         // All workers have about the same lease: whoever renews in time is not read.
         if unchanged <= self.lease {
             return Ok(None);
         }
         let stored = bounded("read a slot", TRY, self.records.load(id)).await?;
-        let same = stored.filter(|stored| stored.modified_unix_ms == written_unix_ms);
+        let same = stored.filter(|stored| stored.modified_unix_ms == written.at_unix_ms);
         Ok(same.filter(|stored| unchanged > outlasts(&stored.bytes)).map(|stored| stored.version))
     }
 
-    /// Returns for how long this worker has seen the same version of a slot.
-    fn unchanged(&self, number: u32, written_unix_ms: i64) -> Duration {
-        let now = Instant::now();
+    /// Returns how this version of a slot was first seen by this worker.
+    fn see(&self, number: u32, Written { at_unix_ms, ago }: Written) -> Seen {
+        let now = Seen { at_unix_ms, since: Instant::now(), ago };
         let mut state = self.state();
-        let seen = state.seen.entry(number).or_insert((written_unix_ms, now));
-        if seen.0 != written_unix_ms {
-            *seen = (written_unix_ms, now);
+        let seen = state.seen.entry(number).or_insert(now);
+        if seen.at_unix_ms != at_unix_ms {
+            *seen = now;
         }
-        now - seen.1
+        *seen
     }
 
     async fn write(&self, id: &JobId, nonce: &str, expected: Option<&Version>) -> Result<Version> {
