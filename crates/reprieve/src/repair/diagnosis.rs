@@ -27,10 +27,12 @@ pub(super) struct Diagnosis {
     pub(super) worker: String,
     /// When, in milliseconds since the Unix epoch, by the machine's clock.
     pub(super) at_unix_ms: i64,
+    /// The same by a clock that nobody sets: how many milliseconds after the machine booted.
+    pub(super) since_boot_ms: Option<u64>,
     /// The fault in words, and its directory.
     pub(super) fault: String,
     pub(super) place: String,
-    /// The fault went away by itself since. The time of this blob is when, then.
+    /// The fault went away by itself since.
     pub(super) healed: bool,
     pub(super) version: String,
     /// The worker's report in the roster.
@@ -52,6 +54,7 @@ impl Default for Diagnosis {
             vm: String::new(),
             worker: String::new(),
             at_unix_ms: 0,
+            since_boot_ms: None,
             fault: String::new(),
             place: String::new(),
             healed: false,

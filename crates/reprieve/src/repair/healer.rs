@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reprieve_core::Result;
 use reprieve_core::clock::unix_millis;
 use reprieve_core::healing::{
     Action, Evidence, Fault, Fleet, HealingAction, Layer, Outcome, Refusal, Verdict, decide, refuse_to_follow,
@@ -10,14 +11,15 @@ use reprieve_core::interruption::Stage;
 use reprieve_core::ports::Store;
 use reprieve_core::retry::bounded;
 use reprieve_core::worker::{Claim, Claims, Monitor};
-use reprieve_core::{BlobName, Error, ErrorKind, Result};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::diagnosis::Diagnosis;
 use super::drain_source::DrainSource;
 use super::fleet;
+use super::history::{History, TRY, into_error};
 use super::probe::Probe;
+use super::since_boot::since_boot;
 use crate::health::Health;
 use crate::logging::Recent;
 
@@ -26,9 +28,6 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the healer waits for a probe. It looks again at the next one's time.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
-
-/// The longest wait for one call of the store.
-const TRY: Duration = Duration::from_secs(10);
 
 /// How long a VM is reported as unhealthy at most: the longest period of grace of automatic repairs, 90 minutes,
 /// and half an hour for the repair. Repairs are not enabled, or are suspended, if it still lives then.
@@ -61,8 +60,7 @@ pub(super) struct Healer {
     refused: Option<Refusal>,
     /// How long after the last sound write its fault was proven.
     found_after: Option<Duration>,
-    /// When the last fault was reported that went away by itself.
-    healed: Option<Instant>,
+    history: History,
     repair: Repair,
 }
 
@@ -101,7 +99,8 @@ impl Healer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot }, monitor.worker());
-        let (seen, refused, found_after, healed, repair) = (None, None, None, None, Repair::None);
+        let history = History::new(store.clone(), vm.clone(), boot.clone());
+        let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
         Self {
             store,
             monitor,
@@ -115,24 +114,30 @@ impl Healer {
             seen,
             refused,
             found_after,
-            healed,
+            history,
             repair,
         }
     }
 
     /// Probes the disks until the process ends.
-    pub(super) async fn run(mut self, mut probe: Probe) {
-        if let Some((before, _)) = self.last_diagnosis().await.ok().flatten()
-            && before.boot == self.boot
-        {
-            probe.trust(&before.place);
-        }
+    pub(super) async fn run(mut self, probe: Probe) {
         let (mut is_first, mut fault, mut still_fails, mut sound_at) = (true, None, false, None);
         let (mut idle, mut looking) = (Some(probe), None);
+        // Until the diagnosis of an earlier worker in this boot is read, and until its place is seen to be sound.
+        let (mut is_read, mut open) = (false, None);
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            if let Some(probe) = idle.as_mut().filter(|_| !is_read)
+                && let Ok(before) = self.history.of_this_boot().await
+            {
+                is_read = true;
+                if let Some(Diagnosis { place, healed, .. }) = before {
+                    probe.trust(&place);
+                    open = (!healed).then_some(place);
+                }
+            }
             if let Some(probe) = idle.take() {
                 looking = Some(spawn_blocking(move || look(probe)));
             }
@@ -151,6 +156,10 @@ impl Healer {
                 if fault.is_none() && seen.is_some() {
                     self.found_after = sound_at.map(|at: Instant| at.elapsed());
                 }
+                open = open.filter(|place| seen.as_ref().is_none_or(|fault| fault.place != *place));
+                if let Some(place) = open.take_if(|place| probe.is_sound_at(place)) {
+                    self.history.note_sound(place);
+                }
                 still_fails = probe.still_fails();
                 (idle, looking, fault) = (Some(probe), None, seen);
             }
@@ -161,22 +170,21 @@ impl Healer {
     /// Decides what a fault, or the end of one, asks for. A fault lasts until a minute of sound writes, but only one that
     /// `still_fails` has a repair begun.
     async fn review(&mut self, fault: Option<Fault>, still_fails: bool) {
+        self.history.note(fault.as_ref());
+        self.turn(fault, still_fails).await;
+        self.history.write_down().await;
+    }
+
+    async fn turn(&mut self, fault: Option<Fault>, still_fails: bool) {
         match (&self.repair, fault) {
             (Repair::GivenUp, Some(_)) | (Repair::None, None) => self.refused = None,
             (Repair::GivenUp, None) => {
                 tracing::info!("the fault of this VM is gone, after nobody had replaced the VM");
-                (self.healed, self.repair) = (Some(Instant::now()), Repair::None);
+                self.history.note_given_up();
+                self.repair = Repair::None;
             }
-            (Repair::Followed { since, .. }, None) => {
-                self.healed = Some(*since);
+            (Repair::Followed { .. } | Repair::Reported { .. }, None) => {
                 self.take_back("the fault is gone", Outcome::Healed, Repair::None);
-            }
-            (Repair::Reported { since, .. }, None) => {
-                self.healed = Some(*since);
-                self.take_back("the fault is gone", Outcome::Healed, Repair::None);
-                if let Err(error) = self.note_healed().await {
-                    tracing::warn!(%error, "failed to write down that the fault of this VM is gone");
-                }
             }
             (Repair::Reported { claim, .. }, Some(_)) if claim.is_lost() => {
                 self.take_back("the claim could not be renewed", Outcome::Failed, Repair::None);
@@ -207,9 +215,8 @@ impl Healer {
 
     /// Decides what to do about a fault, and does it.
     async fn consider(&mut self, fault: Fault) -> Result<()> {
-        if let Ok(fleet) =
-            bounded("read the roster", TRY, fleet::look(&*self.store.roster, &self.vm, &self.boot)).await
-        {
+        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot);
+        if let Ok(fleet) = bounded("read the roster", TRY, look).await {
             self.seen = Some((Instant::now(), fleet));
         }
         let is_claimed = bounded("read the claims", TRY, self.claims.is_held_by_another_worker()).await?;
@@ -256,16 +263,12 @@ impl Healer {
     }
 
     async fn evidence(&self, fault: Fault) -> Result<Evidence> {
-        // Asked for again in the same boot, it is the same repair, unless the fault was gone in between.
-        let is_another = |before: &Diagnosis| before.boot != self.boot || before.healed;
-        let before = self.last_diagnosis().await?.filter(|(before, _)| is_another(before));
-        let healed = self.healed.map(|reported| reported.elapsed());
         Ok(Evidence {
             fault: Some(fault),
             store_answered: self.seen.map(|(at, _)| at.elapsed()),
             store_answers_for: self.monitor.store_answers_for(),
             fleet: self.seen.map(|(_, fleet)| fleet).unwrap_or_default(),
-            last_repair: before.map(|(_, ago)| ago).into_iter().chain(healed).min(),
+            last_repair: self.history.last_repair().await?,
         })
     }
 
@@ -276,6 +279,7 @@ impl Healer {
         self.monitor.note(&HealingAction { found_after, ..self.action(Action::Diagnose, fault.to_string()) });
         let took = self.release_everything().await;
         self.report_unhealthy(fault, took);
+        self.history.note_asked();
         self.repair = Repair::Reported { since: Instant::now(), claim };
         Ok(())
     }
@@ -286,6 +290,7 @@ impl Healer {
         let (since, took) = if let Repair::Followed { since, .. } = self.repair {
             (since, None)
         } else {
+            self.history.note_asked();
             tracing::warn!(%fault, "another worker has asked for this VM's replacement; releasing everything");
             (seen, Some(self.release_everything().await))
         };
@@ -330,43 +335,7 @@ impl Healer {
     }
 
     fn action(&self, action: Action, why: String) -> HealingAction {
-        HealingAction::new(Layer::Vm, action, self.name(), why)
-    }
-
-    /// The VM's name, or its boot while that is unknown.
-    fn name(&self) -> &str {
-        if self.vm.is_empty() { &self.boot } else { &self.vm }
-    }
-
-    /// The blob of the VM's last diagnosis: one for each VM, which the next one replaces.
-    fn blob(&self) -> Result<BlobName> {
-        BlobName::parse(format!("{}{}.json", reprieve_core::worker::DIAGNOSES, self.name()))
-    }
-
-    /// Returns the last diagnosis of this VM, and how old it is by the store's clock.
-    async fn last_diagnosis(&self) -> Result<Option<(Diagnosis, Duration)>> {
-        let name = self.blob()?;
-        let page = bounded("list diagnoses", TRY, self.store.blobs.page(name.as_str(), None)).await?;
-        let Some(listed) = page.entries.iter().find(|blob| blob.name == name) else { return Ok(None) };
-        let ago = page.now_unix_ms.saturating_sub(listed.modified_unix_ms);
-        let Some(json) = bounded("read a diagnosis", TRY, self.store.blobs.get(&name)).await? else {
-            return Ok(None);
-        };
-        // One that can't be read was written by a newer version, on another boot for all that is known.
-        let diagnosis = serde_json::from_slice(&json).unwrap_or_default();
-        Ok(Some((diagnosis, Duration::from_millis(u64::try_from(ago).unwrap_or(0)))))
-    }
-
-    /// Writes down that the fault of the last diagnosis is gone, for this worker's successors in this boot.
-    async fn note_healed(&self) -> Result<()> {
-        let Some((before, _)) = self.last_diagnosis().await? else { return Ok(()) };
-        if before.boot != self.boot {
-            return Ok(());
-        }
-        let json = serde_json::to_vec(&Diagnosis { healed: true, ..before }).map_err(|error| {
-            Error::new(ErrorKind::Internal, "write a diagnosis", error.to_string()).with_source(error)
-        })?;
-        bounded("write a diagnosis", TRY, self.store.blobs.put(&self.blob()?, json, None)).await
+        HealingAction::new(Layer::Vm, action, self.history.name(), why)
     }
 
     async fn store_diagnosis(&self, fault: &Fault) -> Result<()> {
@@ -377,6 +346,7 @@ impl Healer {
             vm: self.vm.clone(),
             worker: self.monitor.worker().to_string(),
             at_unix_ms: unix_millis(),
+            since_boot_ms: u64::try_from(since_boot().as_millis()).ok(),
             fault: fault.kind.as_str().to_owned(),
             place: fault.place.clone(),
             report,
@@ -385,13 +355,11 @@ impl Healer {
         let log = self.log.lines();
         let collected = spawn_blocking(move || serde_json::to_vec(&diagnosis.collect(log))).await;
         let json = collected.map_err(std::io::Error::from).and_then(|json| json.map_err(Into::into));
-        let failed = |error: std::io::Error| {
-            Error::new(ErrorKind::Internal, "collect a diagnosis", error.to_string()).with_source(error)
-        };
-        let json = json.map_err(failed)?;
-        bounded("store a diagnosis", TRY, self.store.blobs.put(&self.blob()?, json, None)).await
+        self.history.put(json.map_err(into_error)?).await
     }
 }
 
+#[cfg(test)]
+mod repeat_tests;
 #[cfg(test)]
 mod tests;

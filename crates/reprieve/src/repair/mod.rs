@@ -2,7 +2,8 @@
 //! checks stores a diagnosis, releases everything, and answers `Unhealthy` until the fault is gone.
 //!
 //! Whether that may be is decided by [`reprieve_core::healing`]. Here are the proof (`probe`), what is known of the
-//! other machines (`fleet`), what is stored (`diagnosis`), how the worker is emptied (`drain_source`), and who does
+//! other machines (`fleet`), what is stored (`diagnosis`), when a repair was last asked for
+//! (`history`, `since_boot`), how the worker is emptied (`drain_source`), and who does
 //! it all (`healer`). Elsewhere than on Linux nothing is probed.
 
 #[cfg(target_os = "linux")]
@@ -14,9 +15,13 @@ mod fleet;
 #[cfg(target_os = "linux")]
 mod healer;
 #[cfg(target_os = "linux")]
+mod history;
+#[cfg(target_os = "linux")]
 mod probe;
 #[cfg(all(test, target_os = "linux"))]
 mod replay_tests;
+#[cfg(target_os = "linux")]
+mod since_boot;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::Healing;

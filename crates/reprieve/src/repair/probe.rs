@@ -93,6 +93,12 @@ impl Probe {
         self.directories.iter().all(|watched| watched.failed.is_none())
     }
 
+    /// Whether this place is probed, took a write before, and its last write showed no fault.
+    pub(super) fn is_sound_at(&self, place: &str) -> bool {
+        let mut written = self.directories.iter().filter(|watched| watched.has_been_written);
+        written.any(|watched| watched.path == Path::new(place) && watched.failed.is_none())
+    }
+
     /// Whether the fault that is proven is so by the last writes, and not by earlier ones alone.
     pub(super) fn still_fails(&self) -> bool {
         self.directories.iter().any(|watched| watched.failed.is_some_and(|(_, times)| times >= PROOF))

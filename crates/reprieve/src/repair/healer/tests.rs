@@ -9,7 +9,7 @@ use reprieve_core::memory::{self, Fault as StoreFault, Faults};
 use reprieve_core::ports::WorkerReport;
 use reprieve_core::telemetry::ByLayer;
 use reprieve_core::worker::{Stopper, Worker, stopping};
-use reprieve_core::{Job, JobContext, JobError, Step, WorkerId, clock};
+use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step, WorkerId, clock};
 use tokio::time::sleep;
 
 use super::*;
@@ -17,7 +17,7 @@ use super::*;
 /// After this time the machines of a fleet have reported, and for long enough.
 const SETTLED: Duration = Duration::from_secs(75);
 
-struct Nothing;
+pub(super) struct Nothing;
 
 #[async_trait::async_trait]
 impl Job for Nothing {
@@ -37,6 +37,13 @@ thread_local! {
     static ON_ONE_CLOCK: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Lets the wall clock of this test go with tokio's.
+pub(super) fn on_one_clock() {
+    if !ON_ONE_CLOCK.replace(true) {
+        clock::simulate(clock::wall_now());
+    }
+}
+
 /// The worker of a VM, with its healer.
 struct Vm {
     healer: Healer,
@@ -50,9 +57,7 @@ async fn vm(store: &Store, name: &str) -> Vm {
 }
 
 async fn vm_of_boot(store: &Store, name: &str, boot: &str) -> Vm {
-    if !ON_ONE_CLOCK.replace(true) {
-        clock::simulate(clock::wall_now());
-    }
+    on_one_clock();
     let (drains, health) = (DrainSource::default(), Health::new(None));
     let worker = Worker::builder(store.clone())
         .job(Nothing)
