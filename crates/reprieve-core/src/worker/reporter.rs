@@ -279,6 +279,18 @@ impl Reporter {
     }
 }
 
+/// For how long the store must take each report until an outage of it is over for all that is known.
+const OUTAGE_OVER: Duration = Duration::from_mins(10);
+
+/// What is known of the store's last outage.
+#[derive(Debug, Default)]
+struct Outage {
+    /// When the store took a report last.
+    last_taken: Option<Instant>,
+    /// When it did before the outage.
+    taken_before: Option<Instant>,
+}
+
 /// A view of a running worker. Clones show the same worker, and outlive it.
 #[derive(Debug, Clone)]
 pub struct Monitor {
@@ -292,6 +304,8 @@ pub struct Monitor {
     fault: Arc<Mutex<Option<String>>>,
     /// Since when the store has taken each report; `None` if it did not take the last one.
     published_since: Arc<Mutex<Option<Instant>>>,
+    /// What tells how long the store was away.
+    outage: Arc<Mutex<Outage>>,
 }
 
 impl Monitor {
@@ -306,6 +320,7 @@ impl Monitor {
             is_stuck: Arc::default(),
             fault: Arc::default(),
             published_since: Arc::default(),
+            outage: Arc::default(),
         };
         monitor.enter(Stage::Recover);
         monitor
@@ -363,7 +378,28 @@ impl Monitor {
         get(&self.published_since).map(|since| since.elapsed())
     }
 
+    /// Returns how long ago the store took the last report before it did not take one, until it has taken each for ten
+    /// minutes since; `None` then.
+    #[must_use]
+    pub fn store_was_away_since(&self) -> Option<Duration> {
+        let is_over = self.store_answers_for().is_some_and(|long| long >= OUTAGE_OVER);
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        outage.taken_before.filter(|_| !is_over).map(|at| at.elapsed())
+    }
+
     fn published(&self, is_done: bool) {
+        let is_over = self.store_answers_for().is_some_and(|long| long >= OUTAGE_OVER);
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_over {
+            outage.taken_before = None;
+        }
+        if is_done {
+            outage.last_taken = Some(Instant::now());
+        } else {
+            // One that ends and begins again is the same.
+            outage.taken_before = outage.taken_before.or(outage.last_taken);
+        }
+        drop(outage);
         let since = get(&self.published_since).filter(|_| is_done);
         set(&self.published_since, since.or_else(|| is_done.then(Instant::now)));
     }

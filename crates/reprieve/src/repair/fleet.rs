@@ -13,9 +13,10 @@ pub(super) const FRESH: Duration = Duration::from_secs(60);
 /// Silent machines count as ill for so long.
 pub(super) const RECENT: Duration = Duration::from_mins(10);
 
-/// Reads the fleet. The store says how old reports are, so that no clock of a machine counts.
-pub(super) async fn look(roster: &dyn Roster, vm: &str, boot: &str) -> Result<Fleet> {
-    let (fresh, recent) = tokio::try_join!(roster.reports(FRESH), roster.reports(RECENT))?;
+/// Reads the fleet: all that have reported `within` this time. The store says how old reports are, so that no clock of
+/// a machine counts.
+pub(super) async fn look(roster: &dyn Roster, vm: &str, boot: &str, within: Duration) -> Result<Fleet> {
+    let (fresh, recent) = tokio::try_join!(roster.reports(FRESH), roster.reports(within))?;
     Ok(count(&fresh, &recent, vm, boot))
 }
 

@@ -215,7 +215,9 @@ impl Healer {
 
     /// Decides what to do about a fault, and does it.
     async fn consider(&mut self, fault: Fault) -> Result<()> {
-        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot);
+        // After an outage, those that reported before it are a part of the fleet, until they had time to be back.
+        let within = fleet::RECENT + self.monitor.store_was_away_since().unwrap_or_default();
+        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot, within);
         if let Ok(fleet) = bounded("read the roster", TRY, look).await {
             self.seen = Some((Instant::now(), fleet));
         }
@@ -359,6 +361,8 @@ impl Healer {
     }
 }
 
+#[cfg(test)]
+mod outage_tests;
 #[cfg(test)]
 mod repeat_tests;
 #[cfg(test)]
