@@ -23,7 +23,7 @@ use super::since_boot::since_boot;
 use crate::health::Health;
 use crate::logging::Recent;
 
-/// How often the disks are probed. Three writes must fail alike, so a fault is proven within half a minute.
+/// How often the disks are probed. Three writes must fail alike, so a fault is proven after 20 to 30 s.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// How long the healer waits for a probe. It looks again at the next one's time.
