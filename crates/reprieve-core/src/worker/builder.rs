@@ -474,6 +474,7 @@ impl WorkerBuilder {
             spans: self.spans,
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),
+            receives: Recent::new(SETTLEMENTS_KEPT),
             runs: Recent::new(KEPT),
             replaced: AtomicUsize::new(0),
             guarded: AtomicUsize::new(0),

@@ -54,7 +54,7 @@ pub(super) struct FleetSlots {
     mark: String,
     state: Mutex<State>,
     /// Locked while this worker looks for a free slot.
-    looking: AsyncMutex<()>,
+    looking: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ impl FleetSlots {
         let hash = ContentHash::of(kind.as_bytes()).to_string();
         let name = format!("{SLOT_IDS}{}", hash.get(..16).unwrap_or(&hash));
         let ids = (0..count).filter_map(|number| JobId::parse(format!("{name}.{number:04}")).ok()).collect();
-        let (state, looking) = (Mutex::default(), AsyncMutex::default());
+        let (state, looking) = (Mutex::default(), Arc::default());
         Self { ids, lease, records, holder: None, mark: String::new(), state, looking }
     }
 
@@ -185,14 +185,24 @@ impl FleetSlots {
     /// Takes a slot; `None` if none is free, or if the store does not answer. Must be called where the
     /// worker's own tasks run. Cancel-safe: a slot that is taken for nobody is released.
     pub(super) async fn take(self: &Arc<Self>) -> Option<FleetSlot> {
+        // One look at a time: most that wait find then that no slot is free.
+        let looks = Arc::clone(&self.looking).lock_owned().await;
         let slots = Arc::clone(self);
+        let taking = async move {
+            let _looks = looks;
+            slots.take_now().await
+        };
         // It goes on if the caller is dropped. A panic takes no slot.
-        tokio::spawn(in_process(async move { slots.take_now().await })).await.ok().flatten()
+        tokio::spawn(in_process(taking)).await.ok().flatten()
+    }
+
+    /// Waits for the looks for a free slot that are under way in this worker. Returns whether none was free. Cancel-safe.
+    pub(super) async fn found_none(&self) -> bool {
+        drop(self.looking.lock().await);
+        self.is_closed()
     }
 
     async fn take_now(self: &Arc<Self>) -> Option<FleetSlot> {
-        // One look at a time: most that wait find then that no slot is free.
-        let _looks = self.looking.lock().await;
         if self.is_closed() {
             return None;
         }

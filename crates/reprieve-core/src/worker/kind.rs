@@ -252,21 +252,34 @@ impl Kind {
         self.limits.per_worker.into_iter().chain(in_fleet).chain(needed).min()
     }
 
+    /// Whether its jobs in this worker have all places in the fleet, or are about to take them.
+    pub(super) fn has_all_of_fleet(&self) -> bool {
+        self.limits.in_fleet.is_some_and(|most| self.taken.load(Relaxed) >= most as usize)
+    }
+
     /// Whether one more of its jobs may begin, as far as is known without a call to the store.
     fn is_free(&self) -> bool {
         let taken = self.taken.load(Relaxed);
         let has_place = self.limits.per_worker.is_none_or(|most| taken < most);
-        // Where other workers may have the places, what was deferred lately says more than what runs here.
-        let is_open =
-            |slots: &FleetSlots, most| taken < most && !slots.is_closed() && !self.backlog.is_recent();
+        // Where other workers may have the places, what was deferred lately says more than what runs here, until one
+        // ends here.
+        let ended_since = |ago| self.ends.quiet().is_some_and(|quiet| quiet < ago);
+        let is_over = || self.backlog.last().is_some_and(|ago| !ended_since(ago));
+        let is_open = |slots: &FleetSlots, most| taken < most && !slots.is_closed() && !is_over();
         let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet);
         let may_have_slot = in_fleet.is_none_or(|(slots, most)| is_open(slots, most as usize));
         has_place && may_have_slot && self.known_to_be_away().is_none()
     }
 
-    /// Returns for how long one more message is deferred that waits for `missing`, where so many kinds have some that are.
-    /// The last of its jobs that run `began` then.
-    pub(super) fn deferral(&self, began: Option<Instant>, kinds: usize, missing: Missing) -> Duration {
+    /// Returns for how long one more message is deferred that waits for `missing`, where so many kinds have some that are,
+    /// and the worker `passes` so many messages in a second. The last of its jobs that run `began` then.
+    pub(super) fn deferral(
+        &self,
+        began: Option<Instant>,
+        kinds: usize,
+        missing: Missing,
+        passes: f64,
+    ) -> Duration {
         let most = self.most_here().into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let limit = most.min().unwrap_or(usize::MAX);
         let places = Places {
@@ -276,7 +289,7 @@ impl Kind {
             run: self.runs.mean(),
             of_fleet: self.limits.in_fleet.is_some(),
         };
-        self.backlog.deferral(places, kinds, missing)
+        self.backlog.deferral(places, kinds, missing, passes)
     }
 }
 

@@ -44,6 +44,10 @@ const NO_ROOM_MAX: Duration = Duration::from_mins(1);
 const DEFER_SHORT: Duration = Duration::from_mins(1);
 const SEEN_AGAIN_MAX: f64 = 32.0;
 
+/// How many of the messages that a worker can pass in a second may be such that come back: the other half is for those
+/// that it has not seen yet. At a slow store, none of these would be reached.
+const PASSES_AGAIN: f64 = 0.5;
+
 /// The shortest `stall_after`: a look each second, and a pause between two moves that is no stall.
 const STALL_MIN: Duration = Duration::from_secs(10);
 
@@ -238,12 +242,12 @@ impl Missing {
     }
 
     /// Returns for how long a message is deferred at most, where `count` of its kind are away and `kinds` kinds have
-    /// some.
-    fn longest(self, count: f64, kinds: f64) -> Duration {
+    /// some. No more than `most` may return in a second.
+    fn longest(self, count: f64, kinds: f64, most: f64) -> Duration {
         match self {
             Self::Place { longest } => longest,
             // At random up to twice the mean.
-            Self::Room => NO_ROOM_MAX.max(seconds(2.0 * count * kinds / ROOM_IN_VAIN)),
+            Self::Room => NO_ROOM_MAX.max(seconds(2.0 * count * kinds / ROOM_IN_VAIN.min(most))),
         }
     }
 }
@@ -275,7 +279,12 @@ impl Backlog {
 
     /// Whether one was deferred lately.
     pub(super) fn is_recent(&self) -> bool {
-        self.away().since.is_some_and(|(_, last)| last.elapsed() < FORGOTTEN)
+        self.last().is_some()
+    }
+
+    /// Returns how long ago the last one was deferred; `None` if that says nothing any more.
+    pub(super) fn last(&self) -> Option<Duration> {
+        self.away().since.map(|(_, last)| last.elapsed()).filter(|ago| *ago < FORGOTTEN)
     }
 
     /// Whether some have not returned that share with those that wait for `missing` what may return in a second.
@@ -285,11 +294,11 @@ impl Backlog {
     }
 
     /// Returns for how long one more message is deferred that waits for `missing`, where `kinds` kinds have some that
-    /// are, and this one has these `places`.
+    /// are, and this one has these `places`. The worker could receive and return `passes` messages in a second.
     ///
     /// It returns behind all that are away, if these return at the rate that is wanted now. Where it was lower when
     /// they were deferred, those that return fill the gaps.
-    pub(super) fn deferral(&self, places: Places, kinds: usize, missing: Missing) -> Duration {
+    pub(super) fn deferral(&self, places: Places, kinds: usize, missing: Missing, passes: f64) -> Duration {
         let (now, mut away) = (Instant::now(), self.away());
         let recent = away.since.filter(|(_, last)| now - *last < FORGOTTEN);
         let since = recent.map_or(now, |(since, _)| since);
@@ -299,12 +308,13 @@ impl Backlog {
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let (count, kinds) = (away.returns.len() as f64, kinds.max(1) as f64);
         let (few_most, in_vain) = missing.in_vain();
-        let longest = missing.longest(count, kinds);
+        let most = passes * PASSES_AGAIN / kinds;
+        let longest = missing.longest(count, kinds, passes * PASSES_AGAIN);
         // What all kinds share is only what limits each: else the more kinds there are, the longer a few are away.
         let few = (SEEN_AGAIN / kinds).max((count / DEFER_SHORT.as_secs_f64()).min(few_most / kinds));
         let ends = places.expected_ends(held);
         let rate = few.max(keeping_up(ends, places.limit).min(places.ends + in_vain / kinds));
-        let behind = seconds(count / rate);
+        let behind = seconds(count / rate.min(most));
         // Without a limit it is no job's end that it waits for.
         let has_limit = places.limit < usize::MAX;
         let shortest = if has_limit { held.clamp(SHORTEST, DEFER_MIN) } else { DEFER_MIN };
@@ -344,14 +354,14 @@ mod tests {
     const ANY_TIME: Missing = Missing::Place { longest: LEASE_MAX };
 
     /// The messages that return in a second of 20,000 that were deferred.
-    async fn returning(places: Places, kinds: usize) -> f64 {
+    async fn returning(places: Places, kinds: usize, passes: f64) -> f64 {
         let backlog = Backlog::default();
         // Deferred again and again for long.
         let now = Instant::now();
         tokio::time::advance(Duration::from_mins(10)).await;
         backlog.away().since = Some((now, Instant::now()));
         for _ in 0..20_000 {
-            let _delay = backlog.deferral(places, kinds, ANY_TIME);
+            let _delay = backlog.deferral(places, kinds, ANY_TIME, passes);
         }
         let returns = backlog.away().returns.clone().into_sorted_vec();
         // In the first half of the time, which is that of the most of them.
@@ -374,9 +384,26 @@ mod tests {
             (80.0, 8, 3, 130.0),
             (500.0, 32, 1, 650.0),
         ] {
-            let seen = returning(places(ends, limit), kinds).await;
+            let seen = returning(places(ends, limit), kinds, f64::INFINITY).await;
             assert!((rate * 0.6..rate * 1.3).contains(&seen), "{ends} end, {limit} at once, {kinds}: {seen}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_of_what_a_worker_can_pass_returns_at_most() {
+        for (ends, limit, kinds, passes, rate) in [
+            (0.0, 1, 1, 20.0, 10.0),
+            (0.0, 1, 2, 20.0, 5.0),
+            (80.0, 8, 1, 160.0, 80.0),
+            (0.0, 1, 1, 2.0, 1.0),
+        ] {
+            let seen = returning(places(ends, limit), kinds, passes).await;
+            assert!((rate * 0.6..rate * 1.3).contains(&seen), "{ends} end, {passes} can be passed: {seen}");
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let for_room = |count, kinds| (count * kinds) as f64 / mean(count, kinds, Missing::Room, 16.0);
+        assert!((5.0..9.5).contains(&for_room(1_500, 1)), "{}", for_room(1_500, 1));
+        assert!((5.0..9.5).contains(&for_room(1_500, 3)), "{}", for_room(1_500, 3));
     }
 
     #[tokio::test(start_paused = true)]
@@ -386,7 +413,7 @@ mod tests {
             [(0, false, 80.0), (4, false, 80.0), (6, false, 32.0), (50, true, 80.0), (70, true, 32.0)]
         {
             let known = Places { run, quiet: Some(Duration::from_secs(quiet_s)), of_fleet, ..places(0.0, 1) };
-            let seen = returning(known, 1).await;
+            let seen = returning(known, 1, f64::INFINITY).await;
             assert!(
                 (rate * 0.6..rate * 1.3).contains(&seen),
                 "none for {quiet_s} s, of the fleet {of_fleet}: {seen}"
@@ -398,7 +425,9 @@ mod tests {
     async fn the_last_ones_of_a_kind_of_short_jobs_return_soon() {
         let delay = |run_ms, quiet_ms| {
             let (run, quiet) = (Some(Duration::from_millis(run_ms)), Some(Duration::from_millis(quiet_ms)));
-            Backlog::default().deferral(Places { quiet, run, ..places(1.0, 1) }, 1, ANY_TIME).as_secs_f64()
+            Backlog::default()
+                .deferral(Places { quiet, run, ..places(1.0, 1) }, 1, ANY_TIME, f64::INFINITY)
+                .as_secs_f64()
         };
         assert!((0.8..1.2).contains(&delay(10, 10)));
         assert!((2.4..3.6).contains(&delay(3_000, 10)));
@@ -406,12 +435,12 @@ mod tests {
     }
 
     /// The mean time for which one more message is deferred, where so many of its kind are away, and `kinds` have some.
-    fn mean(count: usize, kinds: usize, missing: Missing) -> f64 {
+    fn mean(count: usize, kinds: usize, missing: Missing, passes: f64) -> f64 {
         let backlog = Backlog::default();
         let long = Instant::now() + Duration::from_hours(24);
         let delay = || {
             backlog.away().returns = vec![Reverse(long); count].into();
-            backlog.deferral(places(0.0, usize::MAX), kinds, missing).as_secs_f64()
+            backlog.deferral(places(0.0, usize::MAX), kinds, missing, passes).as_secs_f64()
         };
         (0..500).map(|_| delay()).sum::<f64>() / 500.0
     }
@@ -421,7 +450,7 @@ mod tests {
         for (count, kinds, seconds) in
             [(480, 1, 65.0), (480, 4, 65.0), (10, 4, 13.0), (1_920, 1, 65.0), (1_920, 4, 245.0)]
         {
-            let seen = mean(count, kinds, ANY_TIME);
+            let seen = mean(count, kinds, ANY_TIME, f64::INFINITY);
             assert!(
                 (seconds * 0.85..seconds * 1.15).contains(&seen),
                 "{count} of each of {kinds} kinds: {seen} s"
@@ -432,7 +461,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_machine_has_no_room_for_takes_half_of_its_returns_however_much_it_is() {
         for (count, kinds) in [(100, 1), (500, 1), (1_500, 1), (10_000, 1), (1_000, 3), (10_000, 3)] {
-            let seen = mean(count, kinds, Missing::Room);
+            let seen = mean(count, kinds, Missing::Room, f64::INFINITY);
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
             let returns = (count * kinds) as f64 / seen;
             assert!(returns < 19.0, "{count} of each of {kinds} kinds: {returns} a second");

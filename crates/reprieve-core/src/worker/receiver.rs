@@ -51,6 +51,11 @@ const SHARE_OF_ONE: f64 = 1.0 / 16.0;
 /// what a queue has now.
 const SHARE_HALVES: Duration = Duration::from_secs(2);
 
+/// At a slow store it halves in the time in which so many messages are received and returned one by one, or they could
+/// never raise it enough for two at a time; and in this time at most.
+const SHARE_HALVES_IN: u32 = 32;
+const SHARE_HALVES_MOST: Duration = Duration::from_mins(1);
+
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 const AHEAD: Duration = Duration::from_secs(1);
 
@@ -169,7 +174,7 @@ impl Receiver {
     /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over a limit:
     /// those lie between the others in the queue, and must not wait for them.
     pub(super) fn note_return(&mut self) {
-        self.returned.note(1.0);
+        self.returned.note(1.0, self.share_halves());
         self.pause_after_return(PAUSE_AFTER_RETURN);
     }
 
@@ -178,7 +183,9 @@ impl Receiver {
         if no_slot == NoSlot::Stalled {
             self.no_ahead_until = Some(Instant::now() + NO_AHEAD);
         }
-        self.returned.note(0.0);
+        if no_slot != NoSlot::HopedAtLimit {
+            self.returned.note(0.0, self.share_halves());
+        }
         self.pause_after_return(if no_slot == NoSlot::NoRoom {
             PAUSE_WITHOUT_ROOM
         } else {
@@ -195,9 +202,14 @@ impl Receiver {
 
     /// Counts a message that was not over a limit.
     pub(super) fn note_taken(&mut self) {
-        self.returned.note(0.0);
+        self.returned.note(0.0, self.share_halves());
         self.returned_until =
             self.returned_until.checked_sub(PAUSE_AFTER_RETURN).unwrap_or(self.returned_until);
+    }
+
+    /// Returns in what time the share of those over a limit halves.
+    fn share_halves(&self) -> Duration {
+        (self.shared.pass_takes() * SHARE_HALVES_IN).clamp(SHARE_HALVES, SHARE_HALVES_MOST)
     }
 
     /// Returns until when the worker receives nothing.
@@ -260,7 +272,11 @@ impl Receiver {
             budget: shared.settings.budget,
             release: shared.settlements.p95(),
             run: shared.runs.mean().filter(|_| self.no_ahead_until.is_none()),
-            returned_share: if is_any_free(&shared.kinds) { self.returned.now() } else { 0.0 },
+            returned_share: if is_any_free(&shared.kinds) {
+                self.returned.now(self.share_halves())
+            } else {
+                0.0
+            },
         }
     }
 
@@ -303,6 +319,7 @@ impl Receiver {
             self.pace.slow_down();
         } else {
             self.pace.hurry();
+            self.shared.receives.note(batch.since.elapsed());
         }
         (batch, deliveries)
     }
@@ -369,12 +386,13 @@ struct Share {
 }
 
 impl Share {
-    fn now(&self) -> f64 {
-        self.last * (-self.at.elapsed().as_secs_f64() / SHARE_HALVES.as_secs_f64()).exp2()
+    /// Returns it where it `halves` in this time.
+    fn now(&self, halves: Duration) -> f64 {
+        self.last * (-self.at.elapsed().as_secs_f64() / halves.as_secs_f64()).exp2()
     }
 
-    fn note(&mut self, is_returned: f64) {
-        let now = self.now();
+    fn note(&mut self, is_returned: f64, halves: Duration) {
+        let now = self.now(halves);
         *self = Self { last: now + (is_returned - now) * SHARE_OF_ONE, at: Instant::now() };
     }
 }
@@ -572,12 +590,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_share_of_those_over_a_limit_is_soon_forgotten() {
         let mut share = Share { last: 0.0, at: Instant::now() };
-        (0..100).for_each(|_| share.note(1.0));
-        assert!(share.now() > 0.99, "{share:?}");
-        (0..16).for_each(|_| share.note(0.0));
-        assert!(share.now() < 0.4, "by what was not over a limit: {share:?}");
-        (0..100).for_each(|_| share.note(1.0));
+        (0..100).for_each(|_| share.note(1.0, SHARE_HALVES));
+        assert!(share.now(SHARE_HALVES) > 0.99, "{share:?}");
+        (0..16).for_each(|_| share.note(0.0, SHARE_HALVES));
+        assert!(share.now(SHARE_HALVES) < 0.4, "by what was not over a limit: {share:?}");
+        (0..100).for_each(|_| share.note(1.0, SHARE_HALVES));
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(share.now() < 0.04, "by time: {share:?}");
+        assert!(share.now(SHARE_HALVES) < 0.04, "by time: {share:?}");
     }
 }

@@ -75,8 +75,9 @@ pub(super) struct Shared {
     pub(super) numbers: AtomicU64,
     /// Messages that this worker could not use.
     pub(super) deferred: Deferred,
-    /// The times of single calls that settled a message.
+    /// The times of single calls that settled a message, and of those that received some.
     pub(super) settlements: Recent,
+    pub(super) receives: Recent,
     /// The run times of jobs that began where they finished.
     pub(super) runs: Recent,
     /// The jobs that run now.
@@ -120,6 +121,17 @@ impl Shared {
     /// Returns how many jobs can run at once.
     pub(super) fn usable_slots(&self) -> usize {
         self.all_slots().saturating_sub(self.stuck()).min(self.settings.concurrency)
+    }
+
+    /// Returns how long it takes to receive messages and to return them, by what was measured lately.
+    pub(super) fn pass_takes(&self) -> Duration {
+        self.receives.mean().unwrap_or_default() + self.settlements.mean().unwrap_or_default()
+    }
+
+    /// Returns how many messages the worker can receive and return in a second.
+    pub(super) fn passes(&self) -> f64 {
+        let batch = u32::try_from(self.store.queue.batch_max()).unwrap_or(u32::MAX);
+        f64::from(batch) / self.pass_takes().as_secs_f64().max(0.001)
     }
 
     /// Whether every slot is occupied by such a task, so that this worker can run no job.

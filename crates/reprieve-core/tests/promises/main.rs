@@ -29,6 +29,7 @@ mod leases;
 mod ledger;
 mod limits;
 mod limits_in_line;
+mod limits_slow_store;
 mod long_steps;
 mod losses;
 mod lost_answers;

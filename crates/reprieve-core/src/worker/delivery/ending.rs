@@ -536,7 +536,8 @@ impl Guardian {
     /// Returns for how long one more message of the kind is deferred that waits for `missing`.
     fn delay_among(&self, kind: &Kind, missing: Missing) -> Duration {
         let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && it.backlog.shares(missing));
-        kind.deferral(self.shared.running.last_begun(kind.name), others.count() + 1, missing)
+        let (began, passes) = (self.shared.running.last_begun(kind.name), self.shared.passes());
+        kind.deferral(began, others.count() + 1, missing, passes)
     }
 
     /// Returns the message of a job for which no slot is free, and for which none was meant or none becomes free.

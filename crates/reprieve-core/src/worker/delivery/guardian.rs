@@ -46,6 +46,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// seconds, to yield before it is cut off.
 const CANCEL_BUDGET: Duration = Duration::from_secs(5);
 
+/// How long a message that has no slot waits for the end of a look for a slot of the fleet.
+const LOOKED_WITHIN: Duration = Duration::from_secs(5);
+
 /// The pause between two tries to replace a message that expires.
 const REPLACE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -265,7 +268,7 @@ impl Guardian {
             Waited::Done(Ok(slot)) => slot,
             Waited::Done(Err(no_slot)) => {
                 drop(place);
-                return Box::pin(self.release_without_slot(assignment, no_slot)).await;
+                return Box::pin(self.end_without_slot(assignment, no_slot)).await;
             }
             Waited::Lost => return self.lost(&assignment),
             Waited::Time | Waited::Drain => {
@@ -396,6 +399,30 @@ impl Guardian {
                 Waited::Lost => return Waited::Lost,
             }
         }
+    }
+
+    /// Returns a message that has found no slot. One that was received in a hope is over the limit of the fleet, if a
+    /// look that is under way finds so: released at once, it would be received again right before the next look.
+    async fn end_without_slot(
+        mut self: Box<Self>,
+        assignment: Box<Assignment>,
+        no_slot: NoSlot,
+    ) -> DeliveryReport {
+        let fleet = assignment.kind.fleet.clone().filter(|_| no_slot == NoSlot::Hoped);
+        if let Some(slots) = fleet
+            && assignment.kind.backlog.is_recent()
+        {
+            let mut looked = std::pin::pin!(slots.found_none());
+            match self.wait(&mut looked, Some(Instant::now() + LOOKED_WITHIN)).await {
+                Waited::Done(true) => return self.defer_over_limit(assignment, "in the fleet").await,
+                Waited::Done(false) | Waited::Time => {}
+                Waited::Drain => return self.release_interrupted(assignment, Outcome::Unstarted).await,
+                Waited::Lost => return self.lost(&assignment),
+            }
+        }
+        let is_at_limit = no_slot == NoSlot::Hoped && assignment.kind.has_all_of_fleet();
+        let no_slot = if is_at_limit { NoSlot::HopedAtLimit } else { no_slot };
+        self.release_without_slot(assignment, no_slot).await
     }
 
     /// Takes a slot of the whole fleet.

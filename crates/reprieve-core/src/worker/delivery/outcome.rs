@@ -123,6 +123,8 @@ pub(in crate::worker) struct FailedDelivery {
 pub(in crate::worker) enum NoSlot {
     /// It was only received because it could have been over a limit.
     Hoped,
+    /// The same, and by now the jobs of its kind in this worker have all places in the fleet.
+    HopedAtLimit,
     /// The jobs in the slots take longer than was expected when it was read ahead.
     Stalled,
     /// The machine has no room for its job now.
