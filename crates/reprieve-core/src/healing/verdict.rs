@@ -284,11 +284,14 @@ mod tests {
             (Evidence { fault: None, ..sound.clone() }, Some(NoFault)),
             (Evidence { store_answered: None, ..sound.clone() }, Some(StoreSilent)),
             (
-                Evidence { store_answers_for: Some(STORE_ANSWERED_FOR - second), ..sound.clone() },
+                Evidence {
+                    store_answers_for: Some(STORE_ANSWERED_FOR.saturating_sub(second)),
+                    ..sound.clone()
+                },
                 Some(StoreJustBack),
             ),
             (Evidence { fleet: Fleet::default(), ..sound.clone() }, Some(NotInRoster)),
-            (Evidence { last_repair: Some(REPAIR_EVERY - second), ..sound }, Some(TooSoon)),
+            (Evidence { last_repair: Some(REPAIR_EVERY.saturating_sub(second)), ..sound }, Some(TooSoon)),
         ];
         for (evidence, refusal) in cases {
             assert_eq!(refuse_to_follow(&evidence), refusal, "{evidence:?}");
