@@ -156,9 +156,9 @@ impl Kind {
         self.limits.memory.max(self.measured.get())
     }
 
-    /// Returns what its jobs use and do without now.
+    /// Returns what its jobs use and most of them do without now: while a breaker is half-open, few calls are made.
     fn done_without(&self) -> impl Iterator<Item = &DependencyHandle> {
-        self.uses.iter().filter(|used| used.is_open())
+        self.uses.iter().filter(|used| used.is_done_without())
     }
 
     /// Returns how many of its jobs may run at once in this worker now; `None` without a limit.
@@ -171,7 +171,7 @@ impl Kind {
     /// use, they take longer, and fewer run at once: not for as long as all of them would take so, but about as long
     /// as it has been away.
     pub(super) fn longest_over_limit(&self) -> Duration {
-        let away = self.done_without().map(|used| used.longest_wait().max(used.wait()).max(DEFER_MIN));
+        let away = self.done_without().map(|used| used.longest_wait_to_use().max(used.wait()).max(DEFER_MIN));
         away.max().unwrap_or(LEASE_MAX)
     }
 
@@ -192,7 +192,8 @@ impl Kind {
             return Some(Vec::new());
         }
         let own = self.users.take(self.done_without().next().and(self.depends.without).unwrap_or(usize::MAX));
-        let most = |used: &DependencyHandle| if used.is_open() { self.without_in_all } else { usize::MAX };
+        let most =
+            |used: &DependencyHandle| if used.is_done_without() { self.without_in_all } else { usize::MAX };
         let shared = self.uses.iter().map(|used| used.users().take(most(used)));
         std::iter::once(own).chain(shared).collect()
     }
