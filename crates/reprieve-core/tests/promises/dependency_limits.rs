@@ -244,6 +244,36 @@ async fn a_job_is_not_charged_for_outages_of_a_night() {
     }
 }
 
+/// Waits for an answer of the cache, by a client of its own that has no limit.
+struct Waiting(Arc<Cache>);
+job!(Waiting, "waiting", |me, _cx| {
+    loop {
+        sleep(ms(100)).await;
+        if !me.0.is_away.load(Relaxed) {
+            return Ok(Step::Done(()));
+        }
+    }
+});
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stands_still_because_what_it_needs_hangs_is_not_charged() {
+    // A probe may find that it is away before, and have the job yield.
+    for _ in 0..4 {
+        let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+        let limits = Limits { attempts: 1, stall_after: Some(secs(10)), ..Limits::default() };
+        let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+        let worker = worker.job(Waiting(cache.clone())).limits::<Waiting>(limits);
+        let _worker = start_built(worker.depends::<Waiting>(Depends::needs(["cache"])));
+        sleep(secs(1)).await;
+        cache.set_away(true);
+        enqueue::<Waiting>(&store, 1).await;
+        sleep(secs(30)).await;
+        cache.set_away(false);
+        emptied(&store, secs(300)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    }
+}
+
 /// Fails by its own fault.
 struct Failing;
 job!(Failing, "failing", |_me, _cx| Err(JobError::retry("a defect of its own")));
