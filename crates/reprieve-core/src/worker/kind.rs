@@ -1,7 +1,7 @@
 //! One kind of job: what is measured of it, and how many of its jobs run under its limits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::select_all;
@@ -13,6 +13,7 @@ use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, Count, Counted, DependencyHandle};
+use crate::mutex::set;
 use crate::ports::{LEASE_MAX, LimitedKind};
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
@@ -183,7 +184,7 @@ impl Kind {
         let most = self.most_here().unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place { kind: Arc::clone(self), users: Vec::new() })
+        Some(Place { kind: Arc::clone(self), users: Mutex::default() })
     }
 
     /// Counts a job that begins among those that use what it uses; `None` if as many run as may do without that now.
@@ -286,7 +287,7 @@ impl Kind {
 pub(super) struct Place {
     kind: Arc<Kind>,
     /// From its job's beginning on.
-    users: Vec<Counted>,
+    users: Mutex<Vec<Counted>>,
 }
 
 impl Place {
@@ -294,7 +295,12 @@ impl Place {
     /// as many do without as may.
     pub(super) fn begin(&mut self) -> bool {
         let users = self.kind.count_users();
-        users.map(|users| self.users = users).is_some()
+        users.map(|users| set(&self.users, users)).is_some()
+    }
+
+    /// Counts its job no longer among those that use what it uses: its slot is stuck, and another one replaces it.
+    pub(super) fn use_nothing(&self) {
+        set(&self.users, Vec::new());
     }
 }
 

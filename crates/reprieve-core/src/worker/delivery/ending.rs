@@ -1,7 +1,7 @@
 //! The ends of a delivery: completed, retried, deferred, dead-lettered, or released.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -688,12 +688,16 @@ impl Guardian {
             {
                 return self.excuse(assignment, &needed, &why).await;
             }
-            let (job, kind, limit) = (assignment.job().clone(), assignment.kind.name, what.limit());
+            let run = Arc::clone(&assignment.run);
+            let (kind, limit) = (assignment.kind.name, what.limit());
             let report = self.give_up(assignment, what, blocks).await;
             if !blocks {
                 return report;
             }
-            let blocks = Some(GivenUp { job, kind, limit, task: task.abort_handle() });
+            // It has begun.
+            let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
+            let blocks =
+                Some(GivenUp { job: run.job.clone(), kind, limit, task: task.abort_handle(), slots });
             DeliveryReport { blocks, ..report }
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
