@@ -164,9 +164,9 @@ impl DependencyHandle {
         self.state() == BreakerState::Open
     }
 
-    /// Whether those who use it do without it, but for the few that try whether it serves again.
+    /// Whether most of those who use it do without it.
     pub(crate) fn is_done_without(&self) -> bool {
-        self.state() != BreakerState::Closed
+        self.lock().is_done_without(self.now())
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
