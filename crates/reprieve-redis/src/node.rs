@@ -38,6 +38,8 @@ struct NodeState(Mutex<State>);
 #[derive(Default)]
 struct State {
     link: Option<Link>,
+    /// How many there have been.
+    links: u64,
     failed_at: Option<Instant>,
     /// Whether a call on the link was answered, and how many links failed in a row without that.
     has_answered: bool,
@@ -50,6 +52,7 @@ struct State {
 /// made, and a node that is away is tried once and not by each of them in turn.
 #[derive(Clone)]
 struct Link {
+    number: u64,
     connection: Shared<BoxFuture<'static, Result<Connection, RedisError>>>,
     began: Instant,
     used: Instant,
@@ -82,9 +85,8 @@ impl Node {
             Err(error) => Err(error),
         };
         match &answered {
-            Err(error) if is_failure(error) => self.state.drop_link(&link),
-            Err(error) if is_refusal(error) => self.state.answered(&link).failed_at = Some(Instant::now()),
-            _ => self.state.answered(&link).is_told = false,
+            Err(error) => self.state.failed(link.number, error),
+            Ok(_) => self.state.answered(link.number).is_told = false,
         }
         answered
     }
@@ -108,35 +110,46 @@ impl Node {
     fn link(&self, handle: &DependencyHandle) -> Link {
         let mut state = self.state.lock();
         let pause = state.pause();
-        let State { link, has_answered, .. } = &mut *state;
+        let State { link, links, has_answered, .. } = &mut *state;
         match link {
             Some(link) if !link.is_stale(&self.endpoint, handle) => {
                 link.used = Instant::now();
                 link.clone()
             }
             link => {
-                *has_answered = false;
-                link.insert(Link::new(self.endpoint.clone(), handle, pause)).clone()
+                (*has_answered, *links) = (false, *links + 1);
+                link.insert(Link::new(self, *links, handle, pause)).clone()
             }
         }
     }
 }
 
 impl NodeState {
+    /// Notes an error of a call on this connection, or of the attempt to make it.
+    fn failed(&self, link: u64, error: &RedisError) {
+        if is_failure(error) {
+            self.drop_link(link);
+        } else if is_refusal(error) {
+            self.answered(link).failed_at = Some(Instant::now());
+        } else {
+            self.answered(link).is_told = false;
+        }
+    }
+
     /// Drops a connection that failed, unless another call did already.
-    fn drop_link(&self, failed: &Link) {
+    fn drop_link(&self, failed: u64) {
         let mut state = self.lock();
         state.failed_at = Some(Instant::now());
-        let dropped = state.link.take_if(|link| link.connection.ptr_eq(&failed.connection));
+        let dropped = state.link.take_if(|link| link.number == failed);
         if dropped.is_some() && !state.has_answered {
             state.failures = state.failures.saturating_add(1);
         }
     }
 
     /// Notes that a call on this connection was answered.
-    fn answered(&self, link: &Link) -> MutexGuard<'_, State> {
+    fn answered(&self, link: u64) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        if state.link.as_ref().is_some_and(|it| it.connection.ptr_eq(&link.connection)) {
+        if state.link.as_ref().is_some_and(|it| it.number == link) {
             (state.has_answered, state.failures) = (true, 0);
         }
         state
@@ -176,7 +189,7 @@ impl Drop for GivenUp<'_> {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move {
                     if !link.is_alive().await {
-                        node.drop_link(&link);
+                        node.drop_link(link.number);
                     }
                     link.is_tried.store(false, Relaxed);
                 });
@@ -186,14 +199,20 @@ impl Drop for GivenUp<'_> {
 }
 
 impl Link {
-    /// A task connects, so that it does not stop with the call that began it.
-    fn new(endpoint: Endpoint, handle: &DependencyHandle, pause: Duration) -> Self {
+    /// A task connects, so that it does not stop with the call that began it, and notes if it fails: those who call may
+    /// all have given up by then.
+    fn new(node: &Node, number: u64, handle: &DependencyHandle, pause: Duration) -> Self {
         let topology = handle.topology();
+        let (endpoint, state) = (node.endpoint.clone(), Arc::clone(&node.state));
         let connecting = tokio::spawn(async move {
             if !pause.is_zero() {
                 sleep(pause).await;
             }
-            endpoint.connect().await
+            let connected = endpoint.connect().await;
+            if let Err(error) = &connected {
+                state.failed(number, error);
+            }
+            connected
         });
         let connection = async {
             // Its task ends early with its runtime alone.
@@ -202,6 +221,7 @@ impl Link {
         };
         let now = Instant::now();
         Self {
+            number,
             connection: connection.boxed().shared(),
             began: now,
             used: now,
@@ -274,6 +294,10 @@ mod tests {
         while tasks() > before {
             yield_now().await;
         }
+        assert!(
+            node.fails_to_connect() && node.has_failed_within(Duration::from_secs(60)),
+            "nobody noted it"
+        );
         tokio::select! {
             biased;
             answered = node.query::<Value>(&ping, &handle) => panic!("it has an old answer: {answered:?}"),

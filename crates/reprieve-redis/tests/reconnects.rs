@@ -8,10 +8,10 @@ use std::time::Duration;
 use reprieve_core::dependency::{Answer, BreakerState, CallError, DependencyHandle};
 use reprieve_core::testing::dependency;
 use reprieve_redis::{Redis, Value, cmd};
-use reprieve_testkit::{Forwarder, RedisServer, until};
+use reprieve_testkit::{Forwarder, RedisServer, Signal as UnixSignal, until};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -67,6 +67,28 @@ async fn those_who_only_read_a_full_cache_leave_a_node_that_is_no_primary_any_mo
 #[tokio::test]
 async fn those_who_only_read_leave_a_node_that_closed_the_probes_connection() {
     leaves_the_old_primary(false, true).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_hangs_while_it_is_connected_to_is_avoided_by_callers_with_less_patience_than_that_takes()
+ {
+    let (Some(primary), Some(replica)) = (RedisServer::start(), RedisServer::start()) else { return };
+    replica.replicate(&primary);
+    let cache = Redis::open(&primary.url()).unwrap().with_replica(&replica.url()).unwrap();
+    let handle = dependency("cache", Arc::new(cache));
+    // The primary is connected to.
+    port(&handle).await;
+    replica.process.signal(UnixSignal::STOP);
+    let get = cmd("GET").arg("a").take();
+    let read = async || timeout(Duration::from_millis(200), Redis::of(&handle).read::<Value>(&get)).await;
+    assert!(read().await.is_err(), "it is connected to");
+    sleep(Duration::from_millis(700)).await;
+    for _ in 0..5 {
+        assert!(read().await.is_ok_and(|answered| answered.is_ok()), "the replica is not avoided");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(handle.state(), BreakerState::Closed, "the cache itself serves");
+    replica.process.signal(UnixSignal::CONT);
 }
 
 /// A balancer that counts connections, and closes new ones at once while it is told to.

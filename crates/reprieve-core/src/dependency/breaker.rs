@@ -75,6 +75,9 @@ pub const SPREAD: Duration = Duration::from_secs(5);
 
 /// The time after which a half-open breaker probes, so that it closes also if nobody calls.
 const ROUND: Duration = Duration::from_secs(1);
+/// For how long a breaker that probes alone have closed is doubted after calls had failed: those who use the dependency
+/// may not call it again for long, and the next ones may fail, too.
+const DOUBTED_MAX: Duration = Duration::from_mins(1);
 /// The number of calls that are admitted at once from which on the breaker is closed.
 const CLOSED_FROM: u32 = 32;
 
@@ -199,8 +202,10 @@ struct Open {
 pub struct Breaker {
     state: State,
     since: Duration,
-    /// When it was closed last; `None` while it is.
+    /// When it was closed last, and not doubted; `None` while it is.
     away_since: Option<Duration>,
+    /// Calls that failed have opened it, and none was answered since.
+    calls_fail: bool,
     probe_at: Duration,
     probed_at: Option<Duration>,
     /// The recent calls by the second: the second, how many, and how many of them failed.
@@ -228,6 +233,7 @@ impl Breaker {
             state: State::Closed,
             since: Duration::ZERO,
             away_since: None,
+            calls_fail: false,
             probe_at: Duration::ZERO,
             probed_at: None,
             calls: VecDeque::new(),
@@ -294,6 +300,14 @@ impl Breaker {
         self.openings
     }
 
+    /// Whether most of those who use the dependency do without it: while it is not closed, and where calls had failed
+    /// until one is answered after that, or for a minute at most.
+    #[must_use]
+    pub fn is_done_without(&self, now: Duration) -> bool {
+        let is_doubted = self.calls_fail && now.saturating_sub(self.since) < DOUBTED_MAX;
+        self.state() != BreakerState::Closed || is_doubted
+    }
+
     /// Whether one more call may be made. Counts it where that is limited.
     pub fn admit(&mut self) -> bool {
         match &mut self.state {
@@ -353,6 +367,10 @@ impl Breaker {
 
     /// Takes the answer to a call of somebody who uses the dependency.
     pub fn on_call(&mut self, answer: &Answer, now: Duration) -> Option<Change> {
+        if *answer == Answer::Served && self.calls_fail && self.state() != BreakerState::Open {
+            self.calls_fail = false;
+            self.away_since = self.away_since.filter(|_| self.state() != BreakerState::Closed);
+        }
         match (&mut self.state, answer) {
             (State::Closed, _) => {
                 let (of, failed) = self.count(answer, now);
@@ -457,9 +475,11 @@ impl Breaker {
 
     fn open(&mut self, why: Why, now: Duration) -> Change {
         let reason = why.to_string();
+        let calls_fail = matches!(why, Why::Calls { .. } | Why::Call(_));
         self.calls.clear();
         self.openings += 1;
         self.enter(State::Open(Open { why, announced_until: None, is_proven: true, pause: PAUSE_MIN }), now);
+        self.calls_fail |= calls_fail;
         self.probe_at = now + PAUSE_MIN;
         Change::Opened(reason)
     }
@@ -469,14 +489,15 @@ impl Breaker {
         self.away_since
     }
 
-    /// Returns for how long it has not been closed.
+    /// Returns for how long it has not been closed, or only in doubt.
     pub(super) fn away_for(&self, now: Duration) -> Duration {
         self.away_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
     fn enter(&mut self, state: State, now: Duration) {
         let is_closed = matches!(state, State::Closed);
-        self.away_since = if is_closed { None } else { self.away_since.or(Some(now)) };
+        let before = self.away_since.filter(|_| self.is_done_without(now));
+        self.away_since = if is_closed { before.filter(|_| self.calls_fail) } else { before.or(Some(now)) };
         self.state = state;
         self.since = now;
     }

@@ -164,6 +164,11 @@ impl DependencyHandle {
         self.state() == BreakerState::Open
     }
 
+    /// Whether most of those who use it do without it.
+    pub(crate) fn is_done_without(&self) -> bool {
+        self.lock().is_done_without(self.now())
+    }
+
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
     /// some are made, and all of jobs that need it, of which only some are begun; those have five seconds more
     /// when a maintenance is announced, to end their step. `is_failure` says whether an error is the service's,
@@ -409,6 +414,12 @@ impl DependencyHandle {
             _ => Duration::ZERO,
         };
         away.max(refused).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
+    }
+
+    /// The same of a job that uses it and begins when others end, or it is closed. It may be half-open again and again.
+    pub(crate) fn longest_wait_to_use(&self) -> Duration {
+        let away = self.lock().away_for(self.now());
+        away.min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
     /// Returns its state as `status` shows it.

@@ -1,7 +1,7 @@
 //! One kind of job: what is measured of it, and how many of its jobs run under its limits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::select_all;
@@ -13,6 +13,7 @@ use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
 use crate::dependency::{BreakerState, Count, Counted, DependencyHandle};
+use crate::mutex::set;
 use crate::ports::{LEASE_MAX, LimitedKind};
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
@@ -156,9 +157,9 @@ impl Kind {
         self.limits.memory.max(self.measured.get())
     }
 
-    /// Returns what its jobs use and do without now.
+    /// Returns what its jobs use and most of them do without now: while a breaker is half-open, few calls are made.
     fn done_without(&self) -> impl Iterator<Item = &DependencyHandle> {
-        self.uses.iter().filter(|used| used.is_open())
+        self.uses.iter().filter(|used| used.is_done_without())
     }
 
     /// Returns how many of its jobs may run at once in this worker now; `None` without a limit.
@@ -171,7 +172,7 @@ impl Kind {
     /// use, they take longer, and fewer run at once: not for as long as all of them would take so, but about as long
     /// as it has been away.
     pub(super) fn longest_over_limit(&self) -> Duration {
-        let away = self.done_without().map(|used| used.longest_wait().max(used.wait()).max(DEFER_MIN));
+        let away = self.done_without().map(|used| used.longest_wait_to_use().max(used.wait()).max(DEFER_MIN));
         away.max().unwrap_or(LEASE_MAX)
     }
 
@@ -183,7 +184,7 @@ impl Kind {
         let most = self.most_here().unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place { kind: Arc::clone(self), users: Vec::new() })
+        Some(Place { kind: Arc::clone(self), users: Mutex::default() })
     }
 
     /// Counts a job that begins among those that use what it uses; `None` if as many run as may do without that now.
@@ -192,7 +193,8 @@ impl Kind {
             return Some(Vec::new());
         }
         let own = self.users.take(self.done_without().next().and(self.depends.without).unwrap_or(usize::MAX));
-        let most = |used: &DependencyHandle| if used.is_open() { self.without_in_all } else { usize::MAX };
+        let most =
+            |used: &DependencyHandle| if used.is_done_without() { self.without_in_all } else { usize::MAX };
         let shared = self.uses.iter().map(|used| used.users().take(most(used)));
         std::iter::once(own).chain(shared).collect()
     }
@@ -298,7 +300,7 @@ impl Kind {
 pub(super) struct Place {
     kind: Arc<Kind>,
     /// From its job's beginning on.
-    users: Vec<Counted>,
+    users: Mutex<Vec<Counted>>,
 }
 
 impl Place {
@@ -306,7 +308,12 @@ impl Place {
     /// as many do without as may.
     pub(super) fn begin(&mut self) -> bool {
         let users = self.kind.count_users();
-        users.map(|users| self.users = users).is_some()
+        users.map(|users| set(&self.users, users)).is_some()
+    }
+
+    /// Counts its job no longer among those that use what it uses: its slot is stuck, and another one replaces it.
+    pub(super) fn use_nothing(&self) {
+        set(&self.users, Vec::new());
     }
 }
 

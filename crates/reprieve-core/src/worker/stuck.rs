@@ -65,6 +65,7 @@ impl StuckSlots {
             slot.looks += 1;
             if !slot.is_stuck && slot.has_waited(slot.job.limit) {
                 slot.is_stuck = true;
+                slot.job.use_nothing();
                 let action = action(&slot.job, Action::MarkStuck, "its thread has not returned");
                 let found_after = Some(Duration::from_secs(slot.looks));
                 self.shared.books.healing(&HealingAction { found_after, ..action });

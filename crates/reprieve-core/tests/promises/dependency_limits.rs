@@ -127,6 +127,60 @@ async fn kinds_that_do_without_the_same_share_half_of_the_slots() {
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
 
+/// Takes long where its call is not made or fails. Those that do so at once, and the most that did.
+#[derive(Clone, Default)]
+struct Flapping {
+    cache: Arc<Cache>,
+    calls_fail: Arc<AtomicBool>,
+    slow: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+job!(Flapping, "flapping", |me, cx| {
+    let get =
+        async { if me.calls_fail.load(Relaxed) { Err("503".to_owned()) } else { me.cache.probe().await } };
+    if cx.dependency("cache").call(get, |_| true).await.is_err() {
+        me.most.fetch_max(me.slow.fetch_add(1, Relaxed) + 1, Relaxed);
+        // The breaker may be closed by its probes alone meanwhile.
+        sleep(secs(10)).await;
+        me.slow.fetch_sub(1, Relaxed);
+    } else {
+        sleep(ms(50)).await;
+    }
+    Ok(Step::Done(()))
+});
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_use_what_comes_and_goes_leave_half_of_the_slots_to_others() {
+    for (name, probe_serves) in
+        [("it serves for two of five seconds", false), ("its probe alone serves", true)]
+    {
+        let (store, quick, flapping) = (memory::store(), Arc::<AtomicUsize>::default(), Flapping::default());
+        let cache = Arc::clone(&flapping.cache);
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+        let worker = worker.dependency("cache", cache.clone()).job(Quick(Arc::clone(&quick)));
+        let worker = worker.job(flapping.clone()).depends::<Flapping>(Depends::uses(["cache"]));
+        let _worker = start_built(worker);
+        sleep(secs(2)).await;
+        flapping.calls_fail.store(probe_serves, Relaxed);
+        cache.set_away(!probe_serves);
+        enqueue::<Flapping>(&store, 1_000).await;
+        sleep(secs(20)).await;
+        flapping.most.store(0, Relaxed);
+        let mut sent = 0;
+        for round in 0..100 {
+            cache.set_away(!probe_serves && round % 25 < 15);
+            enqueue::<Quick>(&store, 10).await;
+            sent += 10;
+            sleep(ms(200)).await;
+            let behind = sent - quick.load(Relaxed);
+            assert!(behind < 100, "{name}: {behind} of another kind wait, of which 50 come in a second");
+        }
+        // Some may have begun while it served.
+        let most = flapping.most.load(Relaxed);
+        assert!(most <= if probe_serves { 4 } else { 7 }, "{name}: {most} did without it at once");
+    }
+}
+
 /// Fails because of the cache, which is away for four seconds because of the job.
 struct Poison {
     cache: Arc<Cache>,
@@ -188,6 +242,36 @@ async fn a_job_is_not_charged_for_outages_of_a_night() {
         emptied(&store, secs(1_200)).await;
         assert_eq!(poisoned(&store).await, Vec::<String>::new());
         assert!(runs.load(Relaxed) > 8, "no run failed");
+    }
+}
+
+/// Waits for an answer of the cache, by a client of its own that has no limit.
+struct Waiting(Arc<Cache>);
+job!(Waiting, "waiting", |me, _cx| {
+    loop {
+        sleep(ms(100)).await;
+        if !me.0.is_away.load(Relaxed) {
+            return Ok(Step::Done(()));
+        }
+    }
+});
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stands_still_because_what_it_needs_hangs_is_not_charged() {
+    // A probe may find that it is away before, and have the job yield.
+    for _ in 0..4 {
+        let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+        let limits = Limits { attempts: 1, stall_after: Some(secs(10)), ..Limits::default() };
+        let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+        let worker = worker.job(Waiting(cache.clone())).limits::<Waiting>(limits);
+        let _worker = start_built(worker.depends::<Waiting>(Depends::needs(["cache"])));
+        sleep(secs(1)).await;
+        cache.set_away(true);
+        enqueue::<Waiting>(&store, 1).await;
+        sleep(secs(30)).await;
+        cache.set_away(false);
+        emptied(&store, secs(300)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
     }
 }
 

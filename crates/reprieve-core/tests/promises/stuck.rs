@@ -1,13 +1,17 @@
 //! Threads that never come back: their slots are replaced, and when half are stuck the worker ends.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
 use reprieve_core::clock::unix_millis;
+use reprieve_core::dependency::Dependency;
 use reprieve_core::ledger::{Ledger, Summary};
 use reprieve_core::memory;
 use reprieve_core::ports::Store;
 use reprieve_core::telemetry::{ByLayer, ByOutcome};
-use reprieve_core::worker::{Limits, Monitor, Settings, StopReason, Stopped, Worker, spare_slots, stopping};
+use reprieve_core::worker::{
+    Depends, Limits, Monitor, Settings, StopReason, Stopped, Worker, WorkerBuilder, spare_slots, stopping,
+};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
 use tokio::runtime::Runtime;
 use tokio::sync::Barrier;
@@ -66,16 +70,19 @@ struct Blocking {
 }
 
 fn worker(slots: usize, limits: Limits) -> Blocking {
+    start(slots, limits, |worker| worker.job(Meet(Arc::new(Barrier::new(slots)))))
+}
+
+fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Blocking {
     on_one_clock();
     let threads = slots + spare_slots(slots);
     let jobs =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
     let (unblock, until) = mpsc::channel();
     let store = memory::store();
-    let worker = Worker::builder(store.clone())
-        .job(Block(Arc::new(Mutex::new(until))))
-        .limits::<Block>(limits)
-        .job(Meet(Arc::new(Barrier::new(slots))))
+    let worker =
+        Worker::builder(store.clone()).job(Block(Arc::new(Mutex::new(until)))).limits::<Block>(limits);
+    let worker = with(worker)
         .jobs_on(jobs.handle().clone())
         .settings(Settings { concurrency: slots, ..settings() })
         .build()
@@ -142,6 +149,38 @@ async fn a_slot_whose_thread_does_not_return_is_replaced_until_it_does_and_its_j
     sleep(secs(5)).await;
     assert!(!blocking.ends.is_finished());
     blocking.ends.abort();
+    blocking.jobs.shutdown_background();
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    is_away: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Dependency for Cache {
+    async fn probe(&self) -> Result<(), String> {
+        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
+    let cache = Arc::new(Cache::default());
+    let blocking = start(8, limits(), |worker| {
+        // Without it, half of the slots may begin jobs that use it.
+        let worker = worker.dependency("cache", cache.clone()).job(Meet(Arc::new(Barrier::new(4))));
+        worker.depends::<Block>(Depends::uses(["cache"])).depends::<Meet>(Depends::uses(["cache"]))
+    });
+    blocking.send(true, 1).await;
+    within(secs(600), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
+    cache.is_away.store(true, Relaxed);
+    sleep(secs(20)).await;
+    let together = (0..8).map(|_| NewJob::of::<Meet>(&()).unwrap()).collect();
+    Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
+    emptied(&blocking.store, secs(600)).await;
+    blocking.ends.abort();
+    drop(blocking.unblock);
     blocking.jobs.shutdown_background();
 }
 

@@ -287,6 +287,30 @@ fn a_half_open_one_that_nobody_calls_closes_by_its_probes() {
 }
 
 #[test]
+fn one_that_probes_closed_after_calls_had_failed_is_done_without_until_a_call_is_answered_or_for_a_minute() {
+    let closed_by_probes = || {
+        let mut tried = Tried::closed();
+        (0..3).for_each(|_| drop(tried.call(&failed())));
+        tried.is(IsOpen);
+        tried.close();
+        tried
+    };
+    let is_done_without = |tried: &Tried| tried.breaker.is_done_without(tried.now);
+    let mut answered = closed_by_probes();
+    assert!(is_done_without(&answered));
+    assert!(answered.breaker.away_for(answered.now) > s(1), "it has not been proven to be back");
+    answered.call(&Answer::Served);
+    assert!(!is_done_without(&answered));
+    assert_eq!(answered.breaker.away_since(), None);
+    let mut silent = closed_by_probes();
+    silent.wait(s(59));
+    assert!(is_done_without(&silent));
+    silent.wait(s(1));
+    assert!(!is_done_without(&silent));
+    assert!(!is_done_without(&Tried::closed()), "no call has failed");
+}
+
+#[test]
 fn a_failure_opens_a_half_open_one() {
     let mut tried = Tried::half_open();
     assert!(tried.breaker.admit());

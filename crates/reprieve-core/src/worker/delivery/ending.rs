@@ -1,7 +1,7 @@
 //! The ends of a delivery: completed, retried, deferred, dead-lettered, or released.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -77,7 +77,6 @@ impl Guardian {
             return self.defer_until_served(assignment, &needed).await;
         }
         if has_failed(&ended)
-            && assignment.run.record.lock().await.account().excused < EXCUSED_MAX
             && let Some((needed, why)) = Box::pin(self.find_excuse(&assignment)).await
         {
             return self.excuse(assignment, &needed, &why).await;
@@ -430,8 +429,12 @@ impl Guardian {
     }
 
     /// Returns what the job needs and because of which its step may have failed, and how: it does not serve now, or it
-    /// serves as far as a look shows, and let the step down. A drain waits for no look.
+    /// serves as far as a look shows, and let the step down; `None` if that has excused it too often. A drain waits for
+    /// no look.
     async fn find_excuse(&self, assignment: &Assignment) -> Option<(DependencyHandle, String)> {
+        if assignment.run.record.lock().await.account().excused >= EXCUSED_MAX {
+            return None;
+        }
         let (mut drain, dependencies) = (self.drain.clone(), &assignment.run.dependencies);
         let away = if dependencies.iter().any(DependencyHandle::is_needed) {
             let judged = Judged::new(&self.shared);
@@ -679,12 +682,23 @@ impl Guardian {
         } else if let Some(what) = timed_out {
             // A step that awaits something was dropped there, and its task ends.
             let blocks = timeout(RETURN_WITHIN, &mut task).await.is_err();
-            let (job, kind, limit) = (assignment.job().clone(), assignment.kind.name, what.limit());
+            // A thread that does not return is no fault of what the job needs.
+            if !blocks
+                && has_failed(&RunOutcome::TimedOut(what))
+                && let Some((needed, why)) = Box::pin(self.find_excuse(&assignment)).await
+            {
+                return self.excuse(assignment, &needed, &why).await;
+            }
+            let run = Arc::clone(&assignment.run);
+            let (kind, limit) = (assignment.kind.name, what.limit());
             let report = self.give_up(assignment, what, blocks).await;
             if !blocks {
                 return report;
             }
-            let blocks = Some(GivenUp { job, kind, limit, task: task.abort_handle() });
+            // It has begun.
+            let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
+            let blocks =
+                Some(GivenUp { job: run.job.clone(), kind, limit, task: task.abort_handle(), slots });
             DeliveryReport { blocks, ..report }
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await

@@ -91,6 +91,9 @@ enum Waited<T> {
     Lost,
 }
 
+/// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
+pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
+
 /// Counts a guardian with a job in a slot, until dropped.
 struct Guarded(Arc<Shared>);
 
@@ -431,13 +434,8 @@ impl Guardian {
         self.wait(&mut taking, None).await
     }
 
-    /// Starts the job, which holds `slots` until it and its computations really end.
-    fn start(
-        &self,
-        assignment: &mut Assignment,
-        is_cancelled: bool,
-        slots: (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>),
-    ) -> JoinHandle<RunOutcome> {
+    /// Starts the job, which holds `slots`.
+    fn start(&self, assignment: &mut Assignment, is_cancelled: bool, slots: Slots) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
@@ -451,7 +449,7 @@ impl Guardian {
             let _is_first = assignment.run.span.set(id);
         }
         let slots = Arc::new(slots);
-        let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&slots) as _;
+        let weak: Weak<dyn Any + Send + Sync> = Arc::<Slots>::downgrade(&slots) as _;
         // A delivery starts one job.
         let _is_first = assignment.run.slots.set(weak);
         let run = async move {

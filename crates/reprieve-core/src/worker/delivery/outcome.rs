@@ -1,17 +1,19 @@
 //! The outcome of a delivery: its name for metrics and reports, its line in the log, and what the
 //! dispatcher is told of it.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
+use super::guardian::Slots;
 use super::lease::TRY;
 use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
@@ -108,6 +110,18 @@ pub(in crate::worker) struct GivenUp {
     /// The limit of its kind that it passed.
     pub(in crate::worker) limit: Duration,
     pub(in crate::worker) task: AbortHandle,
+    /// What it holds until its thread returns.
+    pub(super) slots: Weak<dyn Any + Send + Sync>,
+}
+
+impl GivenUp {
+    /// Counts it no longer among the jobs that use what it uses.
+    pub(in crate::worker) fn use_nothing(&self) {
+        let slots = self.slots.upgrade().and_then(|slots| slots.downcast::<Slots>().ok());
+        if let Some((_, Some(place), _)) = slots.as_deref() {
+            place.use_nothing();
+        }
+    }
 }
 
 /// A delivery that failed.
