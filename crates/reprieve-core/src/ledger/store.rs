@@ -33,17 +33,23 @@ pub struct Ledger {
 pub(crate) struct NamedEntry {
     name: JobId,
     note: String,
+    is_boot: bool,
 }
 
 impl NamedEntry {
     /// Names an entry; one of an interruption by its number among those of its worker.
     pub(crate) fn new(entry: Entry, number: u64) -> Result<Self> {
-        let name = name::of(&entry, number)?;
+        let (name, is_boot) = (name::of(&entry, number)?, matches!(entry, Entry::Boot(_)));
         let note = serde_json::to_string(&entry.shortened()).map_err(|error| {
             Error::new(ErrorKind::Internal, "write an entry of the ledger", error.to_string())
                 .with_source(error)
         })?;
-        Ok(Self { name, note })
+        Ok(Self { name, note, is_boot })
+    }
+
+    /// Whether it says that a machine booted.
+    pub(crate) const fn is_boot(&self) -> bool {
+        self.is_boot
     }
 }
 
@@ -142,7 +148,7 @@ impl Ledger {
     /// written now. One request.
     pub(crate) async fn put(
         &self,
-        NamedEntry { name, note }: &NamedEntry,
+        NamedEntry { name, note, .. }: &NamedEntry,
         expected: Option<&Version>,
     ) -> Result<bool> {
         // Lists return the note, and nothing reads the record itself.

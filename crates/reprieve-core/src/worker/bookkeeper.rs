@@ -12,15 +12,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::books::{Describing, Note, Notes};
-use super::reporter::report_every;
+use super::reporter::{Monitor, report_every};
 use super::shared::Shared;
 use crate::clock::unix_millis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::WorkerId;
 use crate::ledger::{Boot, Death, Entry, How, Interruption, Ledger, Machine, NamedEntry};
 use crate::ports::{InFlight, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::record::Vanished;
+use crate::retry::unanswered;
 
 /// The longest time for one entry.
 const TRY: Duration = Duration::from_secs(10);
@@ -63,6 +64,7 @@ pub(super) struct Bookkeeper {
     notes: Notes,
     /// Until it is known what the machine is.
     describing: Option<Describing>,
+    monitor: Monitor,
     renewal: Renewal,
     work: JoinSet<Done>,
     /// Entries that could not be written, and when they are tried again.
@@ -103,10 +105,14 @@ struct Suspicion {
 }
 
 impl Bookkeeper {
-    pub(super) fn new(shared: Arc<Shared>, queue: &str, notes: Notes, machine: Describing) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        queue: &str,
+        notes: Notes,
+        machine: Describing,
+        monitor: Monitor,
+    ) -> Self {
         let ledger = Ledger::new(Arc::clone(&shared.store.records));
-        // The entry of the boot, also if the worker ends before it knows the machine.
-        shared.books.begun();
         let renewal = Renewal {
             at: Instant::now() + RENEW_FIRST,
             every: RENEW_FIRST,
@@ -119,6 +125,7 @@ impl Bookkeeper {
             queue: queue.to_owned(),
             notes,
             describing: Some(machine),
+            monitor,
             renewal,
             work: JoinSet::new(),
             unwritten: VecDeque::new(),
@@ -196,8 +203,9 @@ impl Bookkeeper {
         match NamedEntry::new(entry, 0) {
             Ok(entry) => self.try_to_write(entry),
             Err(error) => {
-                self.shared.books.lose(&error);
+                lose(&error);
                 self.shared.books.ended();
+                self.shared.books.give_up("error");
             }
         }
     }
@@ -211,10 +219,18 @@ impl Bookkeeper {
                     shared.books.took(began.elapsed());
                     shared.books.count("ok");
                 }
-                Ok(Err(error)) if !error.is_temporary() => shared.books.lose(&error),
+                Ok(Err(error)) if !error.is_temporary() => {
+                    lose(&error);
+                    give_up(&shared, &entry, "error");
+                    return Done::Written;
+                }
                 Ok(Err(_)) | Err(_) => return Done::Unwritten(entry),
             }
-            shared.books.ended();
+            if entry.is_boot() {
+                shared.books.boot_written();
+            } else {
+                shared.books.ended();
+            }
             Done::Written
         }));
     }
@@ -222,9 +238,8 @@ impl Bookkeeper {
     fn note(&mut self, done: Done) {
         match done {
             Done::Written => {}
-            Done::Unwritten(_) if self.unwritten.len() >= UNWRITTEN_MAX => {
-                self.shared.books.ended();
-                self.shared.books.drop_one();
+            Done::Unwritten(entry) if self.unwritten.len() >= UNWRITTEN_MAX => {
+                give_up(&self.shared, &entry, "dropped");
             }
             Done::Unwritten(entry) => {
                 if self.unwritten.is_empty() {
@@ -260,12 +275,11 @@ impl Bookkeeper {
             self.try_to_write(entry);
         }
         while let Some(done) = self.work.join_next().await {
-            if matches!(done, Ok(Done::Unwritten(_))) {
+            if let Ok(Done::Unwritten(entry)) = done {
                 tracing::warn!(
                     "failed to write an entry of the ledger before the worker's end; reports will lack it"
                 );
-                self.shared.books.ended();
-                self.shared.books.give_up("error");
+                give_up(&self.shared, &entry, "error");
             }
         }
     }
@@ -300,15 +314,19 @@ impl Bookkeeper {
     }
 
     /// Looks at all of them before their time: who is silent by now has died, and of the others this worker may never
-    /// know if its own machine goes.
+    /// know if its own machine goes. Not just after an outage of the store: those that live had no time to report.
     fn look_early(&mut self) {
-        if !self.suspects.is_empty() {
-            let look = self.hold(self.suspects.clone());
-            self.work.spawn(in_process(async move {
-                let _looked = look.await;
-                Done::Looked(Vec::new())
-            }));
+        let answers_for = self.monitor.store_answers_for().unwrap_or_default();
+        if self.suspects.is_empty() || answers_for < silence(&*self.shared.store.roster) {
+            return;
         }
+        let suspects = std::mem::take(&mut self.suspects);
+        let look = self.hold(suspects.clone());
+        self.work.spawn(in_process(async move {
+            let _looked = look.await;
+            // Those that seemed to live are looked at again when that is sure.
+            Done::Looked(suspects.into_iter().collect())
+        }));
     }
 
     /// Looks at the roster after these deaths. Returns whether it could.
@@ -328,6 +346,19 @@ impl Bookkeeper {
             matches!(held, Ok(Ok(())))
         }
     }
+}
+
+fn lose(error: &Error) {
+    tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
+}
+
+/// Counts an entry that is given up. That of the boot may be written by a renewal.
+fn give_up(shared: &Shared, entry: &NamedEntry, result: &'static str) {
+    if entry.is_boot() {
+        return shared.books.count(result);
+    }
+    shared.books.ended();
+    if result == "dropped" { shared.books.drop_one() } else { shared.books.give_up(result) }
 }
 
 impl Renewal {
@@ -397,8 +428,9 @@ impl Inquest<'_> {
         tracing::info!(%worker, vm = death.machine.vm, held = death.held(), "found that a worker has died");
         // All finders see the same last report.
         let number = report.map_or(0, |report| u64::try_from(report.at_unix_ms).unwrap_or(0));
-        self.shared.books.write(self.ledger, Entry::Interruption(Box::new(death)), number, TRY).await;
-        Ok(())
+        let entry = Entry::Interruption(Box::new(death));
+        let is_written = self.shared.books.write_death(self.ledger, worker, entry, number, TRY).await;
+        if is_written { Ok(()) } else { Err(unanswered("write down a death")) }
     }
 
     /// The entry of a death.

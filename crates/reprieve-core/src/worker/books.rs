@@ -1,9 +1,10 @@
 //! Where the worker's parts hand in what goes into the ledger. The [`bookkeeper`](super::bookkeeper) writes it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,7 +12,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::unix_millis;
-use crate::error::{self, Error};
+use crate::error;
 use crate::healing::HealingAction;
 use crate::ids::WorkerId;
 use crate::ledger::{self, Boot, Entry, Failure, Ledger, Machine};
@@ -29,10 +30,14 @@ pub(super) struct Books {
     worker: WorkerId,
     boot: String,
     telemetry: Arc<Telemetry>,
-    /// How many entries are neither written nor given up.
+    /// How many entries are neither written nor given up, besides that of the boot and those of deaths.
     open: AtomicU64,
     /// How many were given up: the store refused them, did not take them in time, or too many waited.
     lost: AtomicU64,
+    /// Whether the entry of the boot is written: any renewal writes it.
+    is_boot_written: AtomicBool,
+    /// The workers whose deaths are not written yet.
+    deaths: Mutex<BTreeSet<WorkerId>>,
     /// How long the last write took, in milliseconds.
     took_ms: AtomicU64,
 }
@@ -76,7 +81,10 @@ impl Books {
         let (notes, received) = mpsc::channel(WAITING_MAX);
         let [open, lost, took_ms] = std::array::from_fn(|_| AtomicU64::new(0));
         let machine = OnceLock::new();
-        (Self { notes, machine, worker, boot, telemetry, open, lost, took_ms }, Notes(received))
+        let (is_boot_written, deaths) = (AtomicBool::new(false), Mutex::default());
+        let books =
+            Self { notes, machine, worker, boot, telemetry, open, lost, is_boot_written, deaths, took_ms };
+        (books, Notes(received))
     }
 
     /// Takes the description of this machine; the first one stays.
@@ -151,7 +159,10 @@ impl Books {
 
     /// Logs and returns how many entries reports will lack, when the worker ends.
     pub(super) fn missing(&self) -> u64 {
-        let missing = self.open.load(Relaxed).saturating_add(self.lost.load(Relaxed));
+        let deaths = u64::try_from(self.deaths().len()).unwrap_or(u64::MAX);
+        let boot = u64::from(!self.is_boot_written.load(Relaxed));
+        let missing = [self.open.load(Relaxed), self.lost.load(Relaxed), deaths, boot];
+        let missing = missing.into_iter().fold(0_u64, u64::saturating_add);
         if missing > 0 {
             tracing::warn!(
                 missing,
@@ -202,7 +213,36 @@ impl Books {
     /// Writes within this time that the machine of this boot is alive, unless another worker did within `every`. The
     /// next renewal makes up for one that fails.
     pub(super) async fn renew(&self, ledger: &Ledger, boot: Boot, every: Duration, within: Duration) {
-        let _wrote = self.wrote(&timeout(within, ledger.renew(boot, every)).await, within);
+        if self.wrote(&timeout(within, ledger.renew(boot, every)).await, within) {
+            self.boot_written();
+        }
+    }
+
+    /// Writes within this time that this worker has died. Returns whether it was written.
+    pub(super) async fn write_death(
+        &self,
+        ledger: &Ledger,
+        worker: &WorkerId,
+        entry: Entry,
+        number: u64,
+        within: Duration,
+    ) -> bool {
+        self.deaths().insert(worker.clone());
+        let wrote = timeout(within, ledger.write_numbered(entry, number)).await;
+        let is_written = self.wrote(&wrote, within);
+        if is_written {
+            self.deaths().remove(worker);
+        }
+        is_written
+    }
+
+    fn deaths(&self) -> MutexGuard<'_, BTreeSet<WorkerId>> {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the entry of the boot is written.
+    pub(super) fn boot_written(&self) {
+        self.is_boot_written.store(true, Relaxed);
     }
 
     /// Counts a write, and logs a failure. Returns whether it was written.
@@ -219,12 +259,6 @@ impl Books {
         let is_written = matches!(wrote, Ok(Ok(_)));
         self.count(if is_written { "ok" } else { "error" });
         is_written
-    }
-
-    /// Logs and counts an entry that can't be written.
-    pub(super) fn lose(&self, error: &Error) {
-        tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
-        self.give_up("error");
     }
 
     /// Counts an entry for which there is no room, and logs the first.

@@ -144,8 +144,8 @@ impl Worker {
         let _keepers: Vec<_> = self.dependencies.into_iter().map(keep).collect();
         let looks = self.watched.map(|machine| watch_machine(Arc::clone(&self.shared), machine));
         let _looks = looks.map(|looks| AbortOnDropHandle::new(tokio::spawn(in_process(looks))));
-        let books =
-            Bookkeeper::new(Arc::clone(&self.shared), self.reporter.queue(), self.notes, self.machine);
+        let (shared, queue) = (Arc::clone(&self.shared), self.reporter.queue());
+        let books = Bookkeeper::new(shared, queue, self.notes, self.machine, self.monitor);
         let _bookkeeper = AbortOnDropHandle::new(tokio::spawn(in_process(books.run())));
         let _losses = AbortOnDropHandle::new(tokio::spawn(in_process(learn(Arc::clone(&self.shared)))));
         Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await

@@ -182,7 +182,7 @@ impl Reporter {
         let (roster, monitor) = (Arc::clone(&self.roster), self.monitor.clone());
         self.publishing = Some(tokio::spawn(in_process(async move {
             let published = timeout(TRY, roster.publish(&report)).await;
-            monitor.published(matches!(published, Ok(Ok(()))));
+            monitor.published(matches!(published, Ok(Ok(()))), report_every(&*roster));
             match published {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "failed to publish the worker's report"),
@@ -282,13 +282,21 @@ impl Reporter {
 /// For how long the store must take each report until an outage of it is over for all that is known.
 const OUTAGE_OVER: Duration = Duration::from_mins(10);
 
+/// After how long without a report that the store took there was an outage, also if none failed: this machine may have been
+/// frozen, and the others with it.
+const OUTAGE_FROM: Duration = Duration::from_mins(1);
+
 /// What is known of the store's last outage.
 #[derive(Debug, Default)]
 struct Outage {
-    /// When the store took a report last.
+    /// When the store took a report first.
+    first_taken: Option<Instant>,
+    /// When it took one last.
     last_taken: Option<Instant>,
     /// When it did before the outage.
     taken_before: Option<Instant>,
+    /// When it did again.
+    ended: Option<Instant>,
 }
 
 /// A view of a running worker. Clones show the same worker, and outlive it.
@@ -378,30 +386,44 @@ impl Monitor {
         get(&self.published_since).map(|since| since.elapsed())
     }
 
-    /// Returns how long ago the store took the last report before it did not take one, until it has taken each for ten
-    /// minutes since; `None` then.
+    /// Returns how long ago the store took the last report before it took none for a minute, until ten minutes after
+    /// that; `None` then.
     #[must_use]
     pub fn store_was_away_since(&self) -> Option<Duration> {
-        let is_over = self.store_answers_for().is_some_and(|long| long >= OUTAGE_OVER);
         let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = outage.ended.is_none_or(|at| at.elapsed() >= OUTAGE_OVER);
         outage.taken_before.filter(|_| !is_over).map(|at| at.elapsed())
     }
 
-    fn published(&self, is_done: bool) {
-        let is_over = self.store_answers_for().is_some_and(|long| long >= OUTAGE_OVER);
+    /// Returns how long ago the store took the worker's first report.
+    #[must_use]
+    pub fn first_reported(&self) -> Option<Duration> {
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        outage.first_taken.map(|at| at.elapsed())
+    }
+
+    /// Notes whether the store took a report; there is one as often as `every` at least.
+    fn published(&self, is_done: bool, every: Duration) {
+        if !is_done {
+            return set(&self.published_since, None);
+        }
+        let now = Instant::now();
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_over {
+        let was_away =
+            outage.last_taken.is_some_and(|at| now.duration_since(at) > OUTAGE_FROM.max(every * 3));
+        if outage.ended.is_some_and(|at| now.duration_since(at) >= OUTAGE_OVER) {
             outage.taken_before = None;
         }
-        if is_done {
-            outage.last_taken = Some(Instant::now());
-        } else {
+        if was_away {
             // One that ends and begins again is the same.
             outage.taken_before = outage.taken_before.or(outage.last_taken);
+            outage.ended = Some(now);
         }
+        outage.last_taken = Some(now);
+        outage.first_taken = outage.first_taken.or(Some(now));
         drop(outage);
-        let since = get(&self.published_since).filter(|_| is_done);
-        set(&self.published_since, since.or_else(|| is_done.then(Instant::now)));
+        let since = get(&self.published_since).filter(|_| !was_away);
+        set(&self.published_since, since.or(Some(now)));
     }
 
     /// Logs and counts what is done to heal a fault, and has it written into the ledger.

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
-use reprieve_core::worker::Settings;
+use reprieve_core::worker::{Settings, Worker};
 use reprieve_core::{BlobName, ErrorKind, Fence, Job, JobContext, JobError, Step, Writer};
 use tokio::time::{Instant, sleep};
 
@@ -639,6 +639,50 @@ async fn a_dead_letter_that_hangs_in_a_patient_drain_is_sent_again_when_an_evict
     let report = worker.evict(secs(30)).await;
     assert_eq!((report.abandoned, poisoned(&store).await.len()), (0, 1), "{report:?}");
     assert!(report.released_after_ms < 20_000, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_shorter_than_a_letter_takes_sends_each_once_at_most() {
+    // Whether letters of seconds were sent before, or none.
+    for before in [true, false] {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.every_call(Op::DeadLetter, Fault::LateAnswer(secs(6)));
+        let fails_now = Plan::new(1, 1).habit(Habit::FatalAt(0));
+        if before {
+            enqueue(&store, &vec![fails_now; 5]).await;
+        }
+        for _ in 0..10 {
+            send_args::<Asked>(&store, &true).await;
+        }
+        let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
+        let worker = start_built(worker.settings(Settings { concurrency: 20, ..settings() }));
+        worker.started().await;
+        sleep(secs(15)).await;
+        let calls = faults.calls(Op::DeadLetter);
+        worker.evict(secs(5)).await;
+        let begun = faults.calls(Op::DeadLetter) - calls;
+        assert_eq!(begun, if before { 0 } else { 10 }, "letters before: {before}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_hangs_in_a_drain_that_tightens_twice_is_sent_again() {
+    let (store, faults) = Faults::wrap(memory::store());
+    send_args::<Asked>(&store, &true).await;
+    let worker = start_any(&store, Asked, settings());
+    worker.started().await;
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    faults.next_calls(Op::DeadLetter, 1, Fault::Hang);
+    let notice = |id, kind, within| {
+        worker.notices.notice(reprieve_core::Notice::now(id, kind).at(Instant::now() + within));
+    };
+    notice("terminate", reprieve_core::NoticeKind::Terminate, secs(300));
+    sleep(secs(5)).await;
+    notice("evicted", reprieve_core::NoticeKind::Preempt, secs(30));
+    sleep(secs(1)).await;
+    notice("sooner", reprieve_core::NoticeKind::Preempt, secs(5));
+    let report = worker.drained().await;
+    assert_eq!((report.abandoned, poisoned(&store).await.len()), (0, 1), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -433,6 +433,62 @@ async fn a_death_is_entered_also_if_its_finder_is_evicted_before_it_would_look()
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_worker_is_called_dead_that_had_no_time_to_report_after_an_outage() {
+    let settings = || Settings { lease: secs(60), ..wide() };
+    let (inner, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&inner, &[Plan::new(400, 1_000)]).await;
+    let (store, faults) = Faults::wrap(inner.clone());
+    let (other_store, other_faults) = Faults::wrap(inner.clone());
+    let holder = start_built(on_boot(&store, &job, settings(), "one"));
+    sleep(secs(60)).await;
+    let finder = start_built(on_boot(&other_store, &job, settings(), "two"));
+    sleep(secs(60)).await;
+    for faults in [&faults, &other_faults] {
+        faults.everything(Fault::Fail(ErrorKind::Unavailable));
+    }
+    // It has lost its lease, and its job is cut off.
+    sleep(secs(120)).await;
+    let steps = job.trace.steps(&ids[0]).len();
+    other_faults.clear_all();
+    within(secs(90), "the job's resumption", async || job.trace.steps(&ids[0]).len() > steps).await;
+    finder.evict(secs(30)).await;
+    sleep(secs(2)).await;
+    finder.kill().await;
+    faults.clear_all();
+    sleep(secs(300)).await;
+    let found = interruptions(&inner).await;
+    assert!(
+        found.iter().all(|it| !matches!(it.how, How::Died(_)) || it.worker != *holder.monitor.worker()),
+        "{found:?}"
+    );
+    drop(holder);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deaths_that_a_worker_could_not_write_are_missing_once_each() {
+    let settings = || Settings { lease: secs(60), ..wide() };
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::Delay(secs(3))] {
+        let (inner, job) = (memory::store(), Steps::default());
+        enqueue(&inner, &vec![Plan::new(400, 1_000); 3]).await;
+        for boot in ["one", "two", "three"] {
+            let killed = start_built(on_boot(&inner, &job, Settings { concurrency: 1, ..settings() }, boot));
+            sleep(secs(30)).await;
+            killed.kill().await;
+        }
+        let before = ledger(&inner).await;
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Ledger, fault);
+        let finder = start_built(on_boot(&store, &job, settings(), "four"));
+        sleep(secs(150)).await;
+        let stopped = finder.stop().await;
+        let after = ledger(&inner).await;
+        let written = |it: &Entries| it.boots.len() + it.interruptions.len();
+        let missing = 5 - (written(&after) - written(&before));
+        assert_eq!(stopped.missing_entries, missing as u64, "{fault:?}: the boot, a drain and three deaths");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     use reprieve_core::retention::Keep;
     on_one_clock();

@@ -13,11 +13,25 @@ pub(super) const FRESH: Duration = Duration::from_secs(60);
 /// Silent machines count as ill for so long.
 pub(super) const RECENT: Duration = Duration::from_mins(10);
 
+/// For how long the roster keeps a report.
+const KEPT: Duration = Duration::from_hours(24);
+
 /// Reads the fleet: all that have reported `within` this time. The store says how old reports are, so that no clock of
-/// a machine counts.
-pub(super) async fn look(roster: &dyn Roster, vm: &str, boot: &str, within: Duration) -> Result<Fleet> {
+/// a machine counts. A worker that `is_new` may have been started in an outage: if it sees no other machine, those of the
+/// last day are the fleet.
+pub(super) async fn look(
+    roster: &dyn Roster,
+    vm: &str,
+    boot: &str,
+    within: Duration,
+    is_new: bool,
+) -> Result<Fleet> {
     let (fresh, recent) = tokio::try_join!(roster.reports(FRESH), roster.reports(within))?;
-    Ok(count(&fresh, &recent, vm, boot))
+    let fleet = count(&fresh, &recent, vm, boot);
+    if is_new && count(&fresh, &[], vm, boot).others == 0 {
+        return Ok(count(&fresh, &roster.reports(KEPT).await?, vm, boot));
+    }
+    Ok(fleet)
 }
 
 /// A machine: by its name where that is known, else by its boot, else by its worker.

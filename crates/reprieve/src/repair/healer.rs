@@ -217,7 +217,8 @@ impl Healer {
     async fn consider(&mut self, fault: Fault) -> Result<()> {
         // After an outage, those that reported before it are a part of the fleet, until they had time to be back.
         let within = fleet::RECENT + self.monitor.store_was_away_since().unwrap_or_default();
-        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot, within);
+        let is_new = self.monitor.first_reported().is_none_or(|ago| ago < fleet::RECENT);
+        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot, within, is_new);
         if let Ok(fleet) = bounded("read the roster", TRY, look).await {
             self.seen = Some((Instant::now(), fleet));
         }

@@ -39,12 +39,9 @@ const REPLACE_TRY: Duration = Duration::from_secs(3);
 /// The same in a drain, so that an unanswered try leaves time for others.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// For which share of the time left one try to dead-letter a message is waited for in a drain, if it is not known to need
-/// more. The letter is sent before the message is removed, so each further try sends another one.
+/// For which share of the time left a try to dead-letter a message that is under way is waited for when a drain begins, or
+/// ends earlier. The letter is sent before the message is removed, so each further try sends another one.
 const DEAD_LETTER_SHARE: f64 = 0.75;
-
-/// How much longer than the longest of the latest letters the next one may take.
-const DEAD_LETTER_MARGIN: f64 = 1.1;
 
 /// For how long the times of letters count.
 const LETTERS_AGE_MAX: Duration = Duration::from_mins(10);
@@ -355,7 +352,14 @@ async fn settle_as(
         let terms = terms(shared, ends, drain, part);
         if is_letter && drain.is_some() { terms.of_letter(shared.letters.get(part).cloned()) } else { terms }
     };
-    let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
+    // What letters take is learnt at any time.
+    let learns = shared.letters.get(part).filter(|_| is_letter).map(|letters| &letters.took);
+    let mut settling = Settling {
+        lease,
+        how,
+        took: learns.unwrap_or(&shared.settlements),
+        unanswered: AtomicBool::new(false),
+    };
     let now = drain.get();
     let first = terms(now);
     let mut deadline = tokio::select! {
@@ -380,10 +384,17 @@ async fn tightened(
     from: Option<Deadline>,
     is_letter: bool,
 ) -> Option<Deadline> {
-    let is_earlier = |to: Deadline| from.is_none_or(|from| to.report_by() < from.report_by());
-    let tighter = drain.wait_for(|deadline| deadline.is_some_and(is_earlier)).await;
-    if is_letter && let Some(deadline) = tighter {
-        sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE)).await;
+    let is_earlier = |to: Option<Deadline>, from: Option<Deadline>| {
+        to.is_some_and(|to| from.is_none_or(|from| to.report_by() < from.report_by()))
+    };
+    let mut tighter = drain.wait_for(|to| is_earlier(to, from)).await;
+    while is_letter && let Some(deadline) = tighter {
+        let most = sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE));
+        tokio::select! {
+            biased;
+            next = drain.wait_for(|to| is_earlier(to, tighter)) => tighter = next,
+            () = most => break,
+        }
     }
     tighter
 }
@@ -479,8 +490,8 @@ async fn tries(
     done
 }
 
-/// Sends a dead letter in a drain, once its turn has come. Each further try sends another one, so the first has most of
-/// the time that is left then, and none begins that can't end.
+/// Sends a dead letter in a drain, once its turn has come. A try that is not answered may have sent it, so each has all of
+/// the time that is left, and none begins that can't end.
 async fn send_letter<F: Future<Output = Result<()>>>(
     patience: Patience,
     letters: &Letters,
@@ -495,13 +506,8 @@ async fn send_letter<F: Future<Output = Result<()>>>(
     if left() < takes {
         return Err(Error::new(ErrorKind::TimedOut, OPERATION, "the drain leaves no time for it"));
     }
-    let each = left().mul_f64(DEAD_LETTER_SHARE).max(DRAIN_TRY).max(takes.mul_f64(DEAD_LETTER_MARGIN));
     let again = |error: &Error| may_pass(error) && left() >= takes;
-    let done = persist(OPERATION, Patience { each, ..patience }, again, || async {
-        let began = Instant::now();
-        call().await.inspect(|()| letters.took.note(began.elapsed()))
-    });
-    let done = done.await;
+    let done = persist(OPERATION, Patience { each: left(), ..patience }, again, &call).await;
     let is_late = Instant::now() > patience.until + LATE;
     if is_late && matches!(&done, Err(error) if may_pass(error)) {
         return bounded(OPERATION, DRAIN_TRY, call()).await;
