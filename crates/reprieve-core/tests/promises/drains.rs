@@ -649,7 +649,7 @@ async fn a_drain_that_is_shorter_than_a_letter_takes_sends_each_once_at_most() {
         faults.every_call(Op::DeadLetter, Fault::LateAnswer(secs(6)));
         let fails_now = Plan::new(1, 1).habit(Habit::FatalAt(0));
         if before {
-            enqueue(&store, &vec![fails_now; 5]).await;
+            enqueue(&store, &[fails_now; 5]).await;
         }
         for _ in 0..10 {
             send_args::<Asked>(&store, &true).await;

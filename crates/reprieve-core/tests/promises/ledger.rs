@@ -469,7 +469,7 @@ async fn deaths_that_a_worker_could_not_write_are_missing_once_each() {
     let settings = || Settings { lease: secs(60), ..wide() };
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::Delay(secs(3))] {
         let (inner, job) = (memory::store(), Steps::default());
-        enqueue(&inner, &vec![Plan::new(400, 1_000); 3]).await;
+        enqueue(&inner, &[Plan::new(400, 1_000); 3]).await;
         for boot in ["one", "two", "three"] {
             let killed = start_built(on_boot(&inner, &job, Settings { concurrency: 1, ..settings() }, boot));
             sleep(secs(30)).await;
