@@ -208,6 +208,8 @@ pub struct Breaker {
     calls_fail: bool,
     probe_at: Duration,
     probed_at: Option<Duration>,
+    /// A probe was asked for since the last one began. That one says nothing of what came after it began.
+    is_suspected: bool,
     /// The recent calls by the second: the second, how many, and how many of them failed.
     calls: VecDeque<(u64, u32, u32)>,
     /// When announcements alone kept it open.
@@ -236,6 +238,7 @@ impl Breaker {
             calls_fail: false,
             probe_at: Duration::ZERO,
             probed_at: None,
+            is_suspected: false,
             calls: VecDeque::new(),
             announced: VecDeque::new(),
             avoid_replicas_until: None,
@@ -396,9 +399,22 @@ impl Breaker {
         }
     }
 
+    /// A probe begins. Its answer is the next that [`on_probe`](Self::on_probe) takes.
+    pub const fn on_probe_begins(&mut self) {
+        self.is_suspected = false;
+    }
+
     /// Takes the answer to a probe. `spread` is a random number from 0 to 1.
     pub fn on_probe(&mut self, answer: &Answer, now: Duration, spread: f64) -> Option<Change> {
         self.probed_at = Some(now);
+        let change = self.after_probe(answer, now, spread);
+        if std::mem::take(&mut self.is_suspected) && self.state() != BreakerState::Open {
+            self.probe_at = self.probe_at.min(now + PAUSE_MIN);
+        }
+        change
+    }
+
+    fn after_probe(&mut self, answer: &Answer, now: Duration, spread: f64) -> Option<Change> {
         match (&mut self.state, answer) {
             (State::Open(open), Answer::Failed(reason)) => {
                 open.is_proven = true;
@@ -469,6 +485,7 @@ impl Breaker {
             open.is_proven = true;
             return;
         }
+        self.is_suspected = true;
         let soonest = self.probed_at.map_or(now, |at| now.max(at + PAUSE_MIN));
         self.probe_at = self.probe_at.min(soonest);
     }

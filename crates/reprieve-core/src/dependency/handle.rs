@@ -451,6 +451,7 @@ impl DependencyHandle {
     }
 
     pub(super) fn on_probe_begins(&self) {
+        self.lock().on_probe_begins();
         self.inner.seen.modify(|seen| seen.begun += 1);
     }
 

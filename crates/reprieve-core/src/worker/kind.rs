@@ -181,7 +181,12 @@ impl Kind {
         if self.done_without().any(|used| used.users().get() >= self.without_in_all) {
             return None;
         }
-        let most = self.most_here().unwrap_or(usize::MAX);
+        // The places of stuck jobs stay taken, and they use nothing.
+        let without = self.done_without().next().and(self.depends.without);
+        if without.is_some_and(|without| self.users.get() >= without) {
+            return None;
+        }
+        let most = self.limits.per_worker.unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
         Some(Place { kind: Arc::clone(self), users: Mutex::default() })

@@ -58,6 +58,7 @@ impl Tried {
     }
 
     fn probe(&mut self, answer: &Answer) -> Option<Change> {
+        self.breaker.on_probe_begins();
         self.breaker.on_probe(answer, self.now, 0.5)
     }
 
@@ -389,4 +390,25 @@ fn announcements_that_never_end_are_probed_and_count_after_that() {
     }
     assert!(probes > 100, "{probes}");
     assert!(open <= 120 + 4 * 300 + 60, "open for {open} s of four hours");
+}
+
+#[test]
+fn a_suspicion_that_comes_while_a_probe_is_under_way_has_another_probe_follow_it() {
+    for is_call in [true, false] {
+        let mut breaker = Breaker::new();
+        let at = |ms| Duration::from_millis(ms);
+        breaker.on_probe_begins();
+        breaker.on_probe(&Answer::Served, at(0), 0.5);
+        breaker.on_probe_begins();
+        if is_call {
+            breaker.on_call(&failed(), at(15_000));
+        } else {
+            breaker.on_signal(&Signal::Disconnected, at(15_000), 0.0);
+        }
+        breaker.on_probe(&Answer::Served, at(15_400), 0.5);
+        assert_eq!(breaker.probe_at(), at(15_400) + PAUSE_MIN);
+        breaker.on_probe_begins();
+        breaker.on_probe(&Answer::Served, at(16_500), 0.5);
+        assert_eq!(breaker.probe_at(), at(16_500) + CLOSED_PAUSE);
+    }
 }
