@@ -60,10 +60,19 @@ pub(super) enum Event {
     Capacity { most: u32 },
 }
 
-/// An event with its time. Of one moment, the one that was scheduled first comes first.
+impl Event {
+    /// Whether it changes the market, whatever the machines do.
+    const fn is_of_market(self) -> bool {
+        matches!(self, Self::Price | Self::Capacity { .. })
+    }
+}
+
+/// An event with its time. Of one moment, changes of the market come first, so that a machine that is asked for then
+/// finds what holds from then on; of the others, the one that was scheduled first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scheduled {
     at_ms: u64,
+    is_of_machines: bool,
     number: u64,
     event: Event,
 }
@@ -125,7 +134,8 @@ impl<'a> Run<'a> {
 
     pub(super) fn schedule(&mut self, at_ms: u64, event: Event) {
         self.scheduled += 1;
-        self.events.push(Reverse(Scheduled { at_ms, number: self.scheduled, event }));
+        let is_of_machines = !event.is_of_market();
+        self.events.push(Reverse(Scheduled { at_ms, is_of_machines, number: self.scheduled, event }));
     }
 
     /// Makes the places of the fleet, and asks for machines.
