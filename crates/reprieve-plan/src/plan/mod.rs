@@ -195,7 +195,8 @@ fn idle_month(inputs: &Inputs, strategy: &Strategy) -> Cost {
     let prices = &inputs.prices;
     let month = |price: Price, machines| price.cost(machines, MONTH_MS);
     month(prices.regular, regular)
-        + month(prices.spot.at(0).min(prices.regular), spot)
+        // A month is after the batch, and after what is known of prices.
+        + month(prices.spot.last().min(prices.regular), spot)
         + month(prices.disks, regular.saturating_add(spot))
         + month(prices.always, 1)
 }
