@@ -576,3 +576,18 @@ fn that_jobs_save_nothing_is_given() {
     let plan = plan(&Inputs { can_save: false, runs: 1, ..inputs() });
     assert_eq!(value(&plan, "a save"), ("none: interrupted jobs begin again", &Source::Given));
 }
+
+#[test]
+fn a_plan_whose_runs_have_no_end_in_sight_is_refused() {
+    // Machines come for a second and go for one, so no job that can't be cut is ever done.
+    let text = format!(r#"{{"metadata":{{"gap_seconds":1}},"data":[{}]}}"#, ["1,0"; 50].join(","));
+    let known = Known::Availability(Series::parse(&text).unwrap(), Source::Given);
+    let inputs = Inputs { evictions: known, boot_ms: Some((0, 0)), events_max: 100_000, ..inputs() };
+    let said = "a run has too many events to be simulated: give fewer machines, a trace with coarser steps, or a \
+                shorter batch";
+    for can_save in [true, false] {
+        for runs in [1, 200] {
+            assert_eq!(refusal(&Inputs { can_save, runs, ..inputs.clone() }), said);
+        }
+    }
+}

@@ -20,9 +20,14 @@ use crate::vm_state::MaxPrice;
 /// `model` and `strategy` must have passed their checks.
 #[must_use]
 pub fn simulate(model: &Model, strategy: &Strategy, seed: u64) -> Outcome {
+    simulate_within(model, strategy, seed, u64::MAX)
+}
+
+/// Likewise, but gives up beyond so many events: the outcome of such a run has more, and says nothing else.
+pub(crate) fn simulate_within(model: &Model, strategy: &Strategy, seed: u64, events_max: u64) -> Outcome {
     let mut run = Run::new(model, strategy, seed);
     run.begin();
-    while !run.jobs.are_done() && !run.is_stuck() {
+    while !run.jobs.are_done() && !run.is_stuck() && run.scheduled <= events_max {
         let Some(Reverse(next)) = run.events.pop() else { break };
         if next.at_ms > model.limit_ms {
             break;
@@ -232,6 +237,11 @@ impl<'a> Run<'a> {
 
     fn limit(&mut self, most: u32) {
         self.capacity = most;
+        // Most changes of a long series evict nobody.
+        if self.spot_running <= most {
+            self.choices += 1;
+            return self.schedule_capacity();
+        }
         let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
         self.evict_some(surplus);
         self.schedule_capacity();
