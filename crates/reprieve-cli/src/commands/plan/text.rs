@@ -133,7 +133,13 @@ pub(super) const fn chance_heading(answer: &Answer) -> &'static str {
 }
 
 /// Why there are no parameters.
-pub(super) const UNDEPLOYED: &str = "by means of your own: no preset of infra/ is like it";
+pub(super) const fn undeployed(table: &Table) -> &'static str {
+    if table.is_windows {
+        "by means of your own: infra/ deploys Linux VMs only"
+    } else {
+        "by means of your own: no preset of infra/ is like it"
+    }
+}
 
 /// Where the parameters go, and what else has to be set.
 pub(super) fn deployment(table: &Table) -> String {
