@@ -242,6 +242,8 @@ impl<'a> Run<'a> {
             self.choices += 1;
             return self.schedule_capacity();
         }
+        // To look at so many machines takes as long as an event.
+        self.scheduled += self.machines.len() as u64 / 32;
         let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
         self.evict_some(surplus);
         self.schedule_capacity();
