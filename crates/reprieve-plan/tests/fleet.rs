@@ -539,3 +539,22 @@ fn exponential_kills_take_the_time_that_daly_expects() {
         assert!(half_width / expected < 0.01, "too few runs: {half_width}");
     }
 }
+
+#[test]
+fn a_machine_asked_for_when_the_capacity_changes_finds_the_new_one() {
+    // Attempts to restore come every 5 min, as changes do; a second less between those takes both apart.
+    let of = |gap_seconds: u32| {
+        let data = ["1,1,1,0"; 50].join(",");
+        let text = format!(r#"{{"metadata": {{"gap_seconds": {gap_seconds}}}, "data": [{data}]}}"#);
+        let series = Series::parse(&text).unwrap();
+        let mut model = model(400, 10);
+        model.work.checkpoint_ms = None;
+        model.machines.boot_ms = (0, 0);
+        model.market.evictions = Evictions::Capacity(series);
+        let outcome = simulate(&model, &Strategy::steady(10), 1);
+        (outcome.finished_ms.expect("done") / MINUTE_MS, outcome.evictions)
+    };
+    let ((together_min, together), (apart_min, apart)) = (of(300), of(299));
+    assert!(together_min.abs_diff(apart_min) * 10 <= apart_min, "{together_min} and {apart_min} min");
+    assert!(together.abs_diff(apart) * 10 <= apart, "{together} and {apart} evictions");
+}

@@ -546,3 +546,48 @@ fn every_assumption_has_a_value_and_only_what_was_given_is_called_so() {
         assert!(matches!(value(&plan, subject).1, Source::Assumed(_)), "{subject}");
     }
 }
+
+#[test]
+fn an_idle_month_costs_what_holds_after_the_known_prices() {
+    let idle = |spot: PriceSteps| {
+        let mut inputs = Inputs { runs: 1, ..inputs() };
+        inputs.prices.spot = spot;
+        let found = plan(&inputs);
+        found.rows.iter().map(|row| row.idle_month.micros()).collect::<Vec<_>>()
+    };
+    let fallen = PriceSteps::new(price(90_000_000), [(2 * HOUR_MS, price(50_000_000))]);
+    assert_eq!(idle(fallen), idle(PriceSteps::constant(price(50_000_000))));
+}
+
+#[test]
+fn a_short_series_has_its_length_in_minutes() {
+    let value_of = |gap_seconds: u32| {
+        let text = format!(r#"{{"metadata":{{"gap_seconds":{gap_seconds}}},"data":[1,1,0,1]}}"#);
+        let known = Known::Availability(Series::parse(&text).unwrap(), Source::Given);
+        let plan = plan(&Inputs { evictions: known, runs: 1, jobs_ms: vec![MINUTE_MS; 4], ..inputs() });
+        value(&plan, "evictions").0.to_owned()
+    };
+    assert_eq!(value_of(300), "availability over 20 min, from a random moment of it");
+    assert_eq!(value_of(3_600), "availability over 4 h, from a random moment of it");
+}
+
+#[test]
+fn that_jobs_save_nothing_is_given() {
+    let plan = plan(&Inputs { can_save: false, runs: 1, ..inputs() });
+    assert_eq!(value(&plan, "a save"), ("none: interrupted jobs begin again", &Source::Given));
+}
+
+#[test]
+fn a_plan_whose_runs_have_no_end_in_sight_is_refused() {
+    // Machines come for a second and go for one, so no job that can't be cut is ever done.
+    let text = format!(r#"{{"metadata":{{"gap_seconds":1}},"data":[{}]}}"#, ["1,0"; 50].join(","));
+    let known = Known::Availability(Series::parse(&text).unwrap(), Source::Given);
+    let inputs = Inputs { evictions: known, boot_ms: Some((0, 0)), events_max: 100_000, ..inputs() };
+    let said = "a run has too many events to be simulated: give fewer machines, a trace with coarser steps, or a \
+                shorter batch";
+    for can_save in [true, false] {
+        for runs in [1, 200] {
+            assert_eq!(refusal(&Inputs { can_save, runs, ..inputs.clone() }), said);
+        }
+    }
+}

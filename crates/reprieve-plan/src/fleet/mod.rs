@@ -54,6 +54,7 @@ pub use model::{Evictions, LIMIT_MAX_MS, Machines, Market, Model, ModelError, No
 pub use outcome::{Costs, HourUse, Outcome, SlotTime};
 pub use prices::PriceSteps;
 pub use run::simulate;
+pub(crate) use run::simulate_within;
 pub use strategy::{FLEET_DELAY_MS, Mix, Strategy, StrategyError, Swap, Upkeep};
 pub(crate) use summary::Runs;
 pub use summary::{Spread, Summary};

@@ -43,6 +43,12 @@ impl PriceSteps {
         self.steps[self.steps.partition_point(|(at_ms, _)| *at_ms <= now_ms) - 1].1
     }
 
+    /// The price that stays.
+    #[must_use]
+    pub fn last(&self) -> Price {
+        self.steps.last().map_or(self.at(0), |(_, price)| *price)
+    }
+
     /// When the price changes.
     pub fn changes(&self) -> impl Iterator<Item = u64> {
         self.steps.iter().skip(1).map(|(at_ms, _)| *at_ms)

@@ -20,9 +20,14 @@ use crate::vm_state::MaxPrice;
 /// `model` and `strategy` must have passed their checks.
 #[must_use]
 pub fn simulate(model: &Model, strategy: &Strategy, seed: u64) -> Outcome {
+    simulate_within(model, strategy, seed, u64::MAX)
+}
+
+/// Likewise, but gives up beyond so many events: the outcome of such a run has more, and says nothing else.
+pub(crate) fn simulate_within(model: &Model, strategy: &Strategy, seed: u64, events_max: u64) -> Outcome {
     let mut run = Run::new(model, strategy, seed);
     run.begin();
-    while !run.jobs.are_done() && !run.is_stuck() {
+    while !run.jobs.are_done() && !run.is_stuck() && run.scheduled <= events_max {
         let Some(Reverse(next)) = run.events.pop() else { break };
         if next.at_ms > model.limit_ms {
             break;
@@ -60,10 +65,19 @@ pub(super) enum Event {
     Capacity { most: u32 },
 }
 
-/// An event with its time. Of one moment, the one that was scheduled first comes first.
+impl Event {
+    /// Whether it changes the market, whatever the machines do.
+    const fn is_of_market(self) -> bool {
+        matches!(self, Self::Price | Self::Capacity { .. })
+    }
+}
+
+/// An event with its time. Of one moment, changes of the market come first, so that a machine that is asked for then
+/// finds what holds from then on; of the others, the one that was scheduled first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scheduled {
     at_ms: u64,
+    is_of_machines: bool,
     number: u64,
     event: Event,
 }
@@ -125,7 +139,8 @@ impl<'a> Run<'a> {
 
     pub(super) fn schedule(&mut self, at_ms: u64, event: Event) {
         self.scheduled += 1;
-        self.events.push(Reverse(Scheduled { at_ms, number: self.scheduled, event }));
+        let is_of_machines = !event.is_of_market();
+        self.events.push(Reverse(Scheduled { at_ms, is_of_machines, number: self.scheduled, event }));
     }
 
     /// Makes the places of the fleet, and asks for machines.
@@ -222,6 +237,13 @@ impl<'a> Run<'a> {
 
     fn limit(&mut self, most: u32) {
         self.capacity = most;
+        // Most changes of a long series evict nobody.
+        if self.spot_running <= most {
+            self.choices += 1;
+            return self.schedule_capacity();
+        }
+        // To look at so many machines takes as long as an event.
+        self.scheduled += self.machines.len() as u64 / 32;
         let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
         self.evict_some(surplus);
         self.schedule_capacity();

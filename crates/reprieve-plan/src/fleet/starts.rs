@@ -110,6 +110,11 @@ impl Run<'_> {
     }
 
     fn count_quota(&mut self) {
+        // More than all there are, there never are.
+        let most = u64::from(self.outcome.spot_quota) + u64::from(self.outcome.regular_quota);
+        if most >= self.machines.len() as u64 {
+            return;
+        }
         let (mut spot, mut regular) = (0, 0);
         for machine in self.machines.iter().filter(|machine| machine.state.holds_disks()) {
             if machine.role == Role::Spot { spot += 1 } else { regular += 1 }

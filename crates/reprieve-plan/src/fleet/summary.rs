@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::model::Model;
 use super::outcome::{HourUse, Outcome, SlotTime};
-use super::run::simulate;
+use super::run::simulate_within;
 use super::strategy::Strategy;
 
 /// What a strategy costs, and when it is done, over many seeds.
@@ -67,19 +67,24 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Plays a run with each of these seeds, and calls `progress` after each.
+    /// Plays a run with each of these seeds, and calls `progress` after each. `None` if one has more than so many events.
     pub(crate) fn play(
         model: &Model,
         strategy: &Strategy,
         seeds: Range<u64>,
+        events_max: u64,
         mut progress: impl FnMut(),
-    ) -> Self {
+    ) -> Option<Self> {
         let mut runs = Self::default();
         for seed in seeds {
-            runs.push(simulate(model, strategy, seed));
+            let outcome = simulate_within(model, strategy, seed, events_max);
+            if outcome.events > events_max {
+                return None;
+            }
+            runs.push(outcome);
             progress();
         }
-        runs
+        Some(runs)
     }
 
     fn push(&mut self, mut outcome: Outcome) {
@@ -136,7 +141,8 @@ impl Summary {
         deadline_ms: Option<u64>,
         progress: impl FnMut(),
     ) -> Self {
-        Runs::play(model, strategy, seeds, progress).summary(deadline_ms, model.limit_ms)
+        let runs = Runs::play(model, strategy, seeds, u64::MAX, progress).unwrap_or_default();
+        runs.summary(deadline_ms, model.limit_ms)
     }
 
     /// The summary of `outcomes` but for their hours.

@@ -145,12 +145,21 @@ fn nothing(inputs: &Inputs, rows: &[Row], worst: &[Worst]) -> Advice {
     Advice { verdict: Verdict::Nothing, strategy: None, reason }
 }
 
+/// To a cent, and below a dollar to a hundredth of one; what is not nothing is never shown as nothing.
 fn usd(micros: f64) -> String {
-    format!("${:.2}", micros / 1e6)
+    let dollars = micros / 1e6;
+    if dollars == 0.0 || dollars >= 0.99995 {
+        return format!("${dollars:.2}");
+    }
+    if dollars < 0.00005 { "<$0.0001".to_owned() } else { format!("${dollars:.4}") }
 }
 
-/// The next whole cent: a budget of this is enough.
+/// The next whole cent, and below a dollar the next hundredth of one: a budget of this is enough.
 fn usd_up(micros: u64) -> String {
+    let hundredths = micros.div_ceil(100);
+    if hundredths < 10_000 {
+        return format!("$0.{hundredths:04}");
+    }
     let cents = micros.div_ceil(10_000);
     format!("${}.{:02}", cents / 100, cents % 100)
 }
@@ -162,4 +171,21 @@ fn percent(share: f64) -> String {
     }
     let tenths = (share * 1000.0 + 1e-6).floor() / 10.0;
     format!("{tenths} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{usd, usd_up};
+
+    #[test]
+    fn small_money_is_not_shown_as_nothing() {
+        let shown = [0.0, 3.0, 1_200.0, 290_000.0, 999_960.0, 2_004_000.0].map(usd);
+        assert_eq!(shown, ["$0.00", "<$0.0001", "$0.0012", "$0.2900", "$1.00", "$2.00"]);
+    }
+
+    #[test]
+    fn a_budget_that_is_needed_is_rounded_up() {
+        let shown = [1_u64, 1_201, 999_901, 2_000_001].map(usd_up);
+        assert_eq!(shown, ["$0.0001", "$0.0013", "$1.00", "$2.01"]);
+    }
 }

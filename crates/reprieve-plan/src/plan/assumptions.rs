@@ -69,8 +69,8 @@ fn evictions(inputs: &Inputs) -> Assumption {
             (format!("{} losses of a fleet, drawn with their times", losses.len()), source.clone())
         }
         Known::Availability(series, source) => {
-            let hours = series.length_ms() / 3_600_000;
-            let value = format!("availability over {hours} h, from a random moment of it");
+            let value =
+                format!("availability over {}, from a random moment of it", length(series.length_ms()));
             let sure = series.loss_bound().map(|share| {
                 format!(
                     "; no machine was lost in it, and with 95 % there is a loss in no more than {} of the hours",
@@ -87,6 +87,11 @@ fn evictions(inputs: &Inputs) -> Assumption {
         ),
     };
     assumption("evictions", value, source)
+}
+
+/// The length of a series in whole hours; in a smaller unit where it has none.
+fn length(ms: u64) -> String {
+    if ms >= 3_600_000 { format!("{} h", ms / 3_600_000) } else { words::at_most(ms) }
 }
 
 /// How many runs there are if they are fewer than were asked for, and how far the mean costs can be off by that.
@@ -187,6 +192,7 @@ fn jobs(inputs: &Inputs) -> Assumption {
 
 fn save(inputs: &Inputs) -> Assumption {
     let source = match (inputs.save_ms, inputs.state_bytes) {
+        _ if !inputs.can_save => Source::Given,
         (Some(_), _) => inputs.save_source.clone(),
         (None, Some(_)) => Source::Assumed("the size of the state at 50 MB/s; measure yours"),
         (None, None) => Source::Assumed("a small state in the same region; workers assume that, too"),

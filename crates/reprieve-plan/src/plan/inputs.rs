@@ -60,7 +60,8 @@ pub struct Inputs {
     pub swap: (u32, u32),
     /// The number of runs of each strategy.
     pub runs: u32,
-    /// The most events of all runs, beyond which there are fewer runs; ten at least, if as many are asked for.
+    /// The most events of all runs, beyond which there are fewer runs; ten at least, if as many are asked for. A run
+    /// that has more than a tenth of it, or of [`EVENTS_MAX`], ends, and there is no plan.
     pub events_max: u64,
     /// The seed of the first run; each further run has the next one.
     pub seed: u64,
@@ -137,6 +138,9 @@ pub const MIX_DEFAULT: Mix = Mix { base: 2, percent_above: 25 };
 /// See [`Inputs::swap`].
 pub const SWAP_DEFAULT: (u32, u32) = (2, 3);
 
+/// The fewest runs of a strategy, unless fewer are asked for: fewer say nothing of nine in ten.
+pub(super) const RUNS_MIN: u64 = 10;
+
 /// The most events of all runs of a plan: they take some five seconds on two cores.
 pub const EVENTS_MAX: u64 = 150_000_000;
 
@@ -183,6 +187,11 @@ impl Inputs {
             events_max: EVENTS_MAX,
             seed: 0,
         }
+    }
+
+    /// The most events of one run: ten with more would exceed what all may have.
+    pub(super) fn run_events_max(&self) -> u64 {
+        self.events_max.min(EVENTS_MAX) / RUNS_MIN
     }
 
     /// The seeds of the runs.
@@ -268,6 +277,8 @@ pub enum PlanError {
     NoLosses,
     /// Regular machines alone take longer than a run may.
     TooLong,
+    /// A run has more events than can be simulated in good time.
+    TooManyEvents,
     /// Regular machines alone take longer than the deadline allows.
     ImpossibleDeadline {
         /// The deadline.
@@ -303,6 +314,10 @@ impl fmt::Display for PlanError {
             Self::TooLong => f.write_str(
                 "the batch takes more than ten years on regular machines alone: check the times of jobs, or give \
                  more machines",
+            ),
+            Self::TooManyEvents => f.write_str(
+                "a run has too many events to be simulated: give fewer machines, a trace with coarser steps, or a \
+                 shorter batch",
             ),
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,

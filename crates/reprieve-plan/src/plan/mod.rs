@@ -42,7 +42,7 @@ mod scenario;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use crate::fleet::{Mix, Model, Strategy, Summary, simulate};
+use crate::fleet::{Mix, Model, Strategy, Summary, simulate_within};
 use crate::money::{Cost, Price};
 use crate::vm_state::MaxPrice;
 
@@ -114,7 +114,7 @@ impl Plan {
             strategy.check()?;
         }
         let scenarios = worlds(inputs)?;
-        let played = runs::play(inputs, &scenarios, &strategies, cores, progress);
+        let played = runs::play(inputs, &scenarios, &strategies, cores, progress)?;
         let with_runs = strategies.into_iter().zip(played.summaries);
         let rows: Vec<_> = with_runs.map(|(strategy, summaries)| row(inputs, strategy, summaries)).collect();
         let (policies, few) =
@@ -133,7 +133,7 @@ fn worlds(inputs: &Inputs) -> Result<Vec<Scenario>, PlanError> {
         scenario.model.check()?;
         check_deadline(inputs, &scenario.model)?;
         if inputs.can_save {
-            scenario.set_interval(inputs.instances);
+            scenario.set_interval(inputs.instances, inputs.run_events_max())?;
         } else {
             scenario.model.work.checkpoint_ms = None;
         }
@@ -169,7 +169,12 @@ fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
     let mut model = model.clone();
     model.work.checkpoint_ms = None;
     model.machines.boot_ms.0 = model.machines.boot_ms.1;
-    match (simulate(&model, &Strategy::all_regular(inputs.instances), 0).finished_ms, inputs.deadline_ms) {
+    let events_max = inputs.run_events_max();
+    let outcome = simulate_within(&model, &Strategy::all_regular(inputs.instances), 0, events_max);
+    if outcome.events > events_max {
+        return Err(PlanError::TooManyEvents);
+    }
+    match (outcome.finished_ms, inputs.deadline_ms) {
         (None, _) => Err(PlanError::TooLong),
         (Some(needed_ms), Some(deadline_ms)) if needed_ms > deadline_ms => {
             Err(PlanError::ImpossibleDeadline { deadline_ms, needed_ms })
@@ -195,7 +200,8 @@ fn idle_month(inputs: &Inputs, strategy: &Strategy) -> Cost {
     let prices = &inputs.prices;
     let month = |price: Price, machines| price.cost(machines, MONTH_MS);
     month(prices.regular, regular)
-        + month(prices.spot.at(0).min(prices.regular), spot)
+        // A month is after the batch, and after what is known of prices.
+        + month(prices.spot.last().min(prices.regular), spot)
         + month(prices.disks, regular.saturating_add(spot))
         + month(prices.always, 1)
 }

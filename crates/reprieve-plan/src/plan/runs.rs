@@ -6,16 +6,13 @@
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::inputs::Inputs;
+use super::inputs::{Inputs, PlanError, RUNS_MIN};
 use super::scenario::Scenario;
 use crate::fleet::{Runs, Strategy, Summary};
-
-/// The fewest runs of a strategy: fewer say nothing of nine in ten.
-const RUNS_MIN: u64 = 10;
 
 /// The runs that a core plays at a time. They are few, so that no core is left with many at the end.
 const SHARE: usize = 8;
@@ -32,29 +29,41 @@ pub(super) struct Played {
 type Pair<'a> = (&'a Strategy, &'a Scenario);
 
 /// Plays all runs on so many cores, and calls `progress` after each with the number of those that are done and of all.
+///
+/// # Errors
+///
+/// [`PlanError::TooManyEvents`] if a run has more than it may.
 pub(super) fn play(
     inputs: &Inputs,
     scenarios: &[Scenario],
     strategies: &[Strategy],
     cores: NonZeroUsize,
     progress: impl FnMut(u64, u64) + Send,
-) -> Played {
+) -> Result<Played, PlanError> {
     let worlds = |strategy| scenarios.iter().map(move |scenario| (strategy, scenario));
     let pairs: Vec<Pair<'_>> = strategies.iter().flat_map(worlds).collect();
     let count = pairs.len() as u64;
     let progress = Mutex::new((0, progress));
+    // Set when there will be no plan, so that no core goes on for nothing.
+    let is_refused = AtomicBool::new(false);
     let play = |(strategy, scenario): Pair<'_>, seeds: Range<u64>, of: u64| {
-        Runs::play(&scenario.model, strategy, seeds, || {
+        if is_refused.load(Ordering::Relaxed) {
+            return Err(PlanError::TooManyEvents);
+        }
+        let runs = Runs::play(&scenario.model, strategy, seeds, inputs.run_events_max(), || {
             // No code panics while it holds the lock.
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.0 += 1;
             let done = progress.0;
             (progress.1)(done, of);
-        })
+        });
+        is_refused.fetch_or(runs.is_none(), Ordering::Relaxed);
+        runs.ok_or(PlanError::TooManyEvents)
     };
     let first = inputs.seed..inputs.seed + 1;
-    let mut played =
-        on_cores(cores, &pairs, |pair| play(*pair, first.clone(), count * u64::from(inputs.runs)));
+    let asked = count * u64::from(inputs.runs);
+    let played = on_cores(cores, &pairs, |pair| play(*pair, first.clone(), asked));
+    let mut played = played.into_iter().collect::<Result<Vec<_>, _>>()?;
     let runs = affordable(inputs, played.iter().map(Runs::events).sum());
     let seeds: Vec<u64> = (first.end..inputs.seed.saturating_add(runs)).collect();
     let shares =
@@ -62,16 +71,16 @@ pub(super) fn play(
     let shares: Vec<_> = (0..pairs.len()).flat_map(shares).collect();
     let further = on_cores(cores, &shares, |(index, share)| play(pairs[*index], share.clone(), count * runs));
     for ((index, _), runs) in shares.iter().zip(further) {
-        played[*index].add(runs);
+        played[*index].add(runs?);
     }
     let of_model =
         |(runs, (_, scenario)): (Runs, &Pair<'_>)| runs.summary(inputs.deadline_ms, scenario.model.limit_ms);
     let mut summaries = played.into_iter().zip(&pairs).map(of_model);
-    Played {
+    Ok(Played {
         // No more than were asked for.
         runs: u32::try_from(runs).unwrap_or(inputs.runs),
         summaries: strategies.iter().map(|_| summaries.by_ref().take(scenarios.len()).collect()).collect(),
-    }
+    })
 }
 
 /// How many runs of each strategy in each world the plan can have, if the first of all had so many events.

@@ -1,9 +1,9 @@
 //! The worlds in which strategies are compared: one for each end of what is known of evictions.
 
-use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known};
+use super::inputs::{ASSUMED_BOOT_MS, Inputs, Known, PlanError};
 use crate::availability::Loss;
 use crate::checkpoint::{between_ms, young_ms};
-use crate::fleet::{Bursts, Evictions, LIMIT_MAX_MS, Model, Strategy, simulate};
+use crate::fleet::{Bursts, Evictions, LIMIT_MAX_MS, Model, Strategy, simulate_within};
 use crate::lifetime::{Lifetime, Resampled};
 use crate::words::percent;
 
@@ -95,12 +95,20 @@ fn limit_ms(inputs: &Inputs) -> u64 {
 
 impl Scenario {
     /// Sets the interval to which workers come in this world: by the losses of a first run, and those that they assume.
-    pub(super) fn set_interval(&mut self, instances: u32) {
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::TooManyEvents`] if that run has more than `events_max`.
+    pub(super) fn set_interval(&mut self, instances: u32, events_max: u64) -> Result<(), PlanError> {
         let work = &mut self.model.work;
         work.set_interval_ms(young_ms(work.save_ms, between_ms(0, 0)));
-        let pilot = simulate(&self.model, &Strategy::steady_fleet(instances), 0);
+        let pilot = simulate_within(&self.model, &Strategy::steady_fleet(instances), 0, events_max);
+        if pilot.events > events_max {
+            return Err(PlanError::TooManyEvents);
+        }
         let vm_ms = pilot.hours.iter().map(|hour| hour.spot_ms).sum();
         let work = &mut self.model.work;
         work.set_interval_ms(young_ms(work.save_ms, between_ms(pilot.unsaved, vm_ms)));
+        Ok(())
     }
 }

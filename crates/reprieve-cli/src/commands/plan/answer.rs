@@ -59,6 +59,9 @@ pub(super) struct Unplanned {
 pub(super) struct Table {
     pub(super) size: Option<String>,
     pub(super) region: Option<String>,
+    /// Whether the VMs have Windows, which `infra/` does not deploy.
+    #[serde(skip)]
+    pub(super) is_windows: bool,
     #[serde(serialize_with = "number")]
     pub(super) spot_price_usd: Option<Price>,
     #[serde(serialize_with = "number")]
@@ -124,7 +127,7 @@ pub(super) struct StrategyRow {
     #[serde(serialize_with = "usd")]
     pub(super) idle_month_usd: u64,
     pub(super) quota: Quota,
-    /// The lines that deploy it; none if no preset is like it.
+    /// The lines that deploy it; none if no preset is like it, or for Windows.
     pub(super) bicepparam: Vec<String>,
 }
 
@@ -263,6 +266,7 @@ impl Table {
         Self {
             size: market.size.clone(),
             region: market.region.clone(),
+            is_windows: false,
             spot_price_usd: Some(market.spot),
             regular_price_usd: Some(market.regular),
             asked_unix_ms: market.asked_unix_ms,
@@ -286,6 +290,15 @@ impl Table {
             },
             begin: None,
         }
+    }
+
+    /// A table of VMs with Windows has no parameters.
+    pub(super) fn on_windows(mut self) -> Self {
+        self.is_windows = true;
+        for row in &mut self.strategies {
+            row.bicepparam.clear();
+        }
+        self
     }
 
     /// How long the advised strategy takes in 19 of 20 runs, at the worse end.

@@ -33,23 +33,23 @@ pub(super) struct BatchArgs {
     pub(super) jobs: Option<u64>,
 
     /// How long a job runs without interruption; with several sizes, on the first one
-    #[arg(long, value_name = "DURATION", value_parser = nonzero_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = nonzero_duration, allow_hyphen_values = true)]
     pub(super) job_time: Option<Duration>,
 
     /// How long a save takes [default: from --state, else 20ms]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(super) save_cost: Option<Duration>,
 
     /// The size of a saved state, such as 200MB
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_hyphen_values = true)]
     pub(super) state: Option<u64>,
 
     /// Jobs save nothing: an interrupted one begins again
-    #[arg(long, conflicts_with_all = ["save_cost", "state"])]
+    #[arg(long, conflicts_with_all = ["save_cost", "state", "traffic_price"])]
     pub(super) no_save: bool,
 
     /// The time until all jobs have to be done
-    #[arg(long, value_name = "DURATION", value_parser = nonzero_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = nonzero_duration, allow_hyphen_values = true)]
     pub(super) deadline: Option<Duration>,
 
     /// The most that the batch may cost, in US dollars
@@ -61,7 +61,10 @@ pub(super) struct BatchArgs {
     pub(super) like_batch: bool,
 
     /// How long ago that batch was done at most
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = nonzero_duration, requires = "like_batch")]
+    #[arg(
+        long, value_name = "DURATION", default_value = "7d", value_parser = nonzero_duration, requires = "like_batch",
+        allow_hyphen_values = true
+    )]
     pub(super) since: Duration,
 }
 
@@ -74,19 +77,19 @@ pub(super) struct FleetArgs {
     pub(super) vms: Option<u32>,
 
     /// The jobs that a VM runs at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
     pub(super) slots: u32,
 
     /// The time from the request for a VM until it takes jobs, from the shortest to the longest [default: 2m-5m]
-    #[arg(long, value_name = "DURATIONS", value_parser = boot)]
+    #[arg(long, value_name = "DURATIONS", value_parser = boot, allow_hyphen_values = true)]
     pub(super) boot: Option<(u64, u64)>,
 
     /// The notice of an eviction, and the share of evictions that have it, such as 30s:90%; or none [default: 30s]
-    #[arg(long, value_name = "NOTICE", value_parser = GivenNotice::parse)]
+    #[arg(long, value_name = "NOTICE", value_parser = GivenNotice::parse, allow_hyphen_values = true)]
     pub(super) notice: Option<GivenNotice>,
 
     /// The share of requests for a Spot VM that Azure refuses
-    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent, allow_hyphen_values = true)]
     pub(super) refused: f64,
 
     /// The regular VMs of the strategy `balanced`, fewer than all [default: 2]
@@ -174,19 +177,25 @@ pub(super) struct MarketArgs {
     pub(super) sizes: Vec<String>,
 
     /// Regions, separated by commas, such as westeurope
-    #[arg(long, value_name = "REGIONS", value_delimiter = ',', requires = "sizes")]
+    #[arg(
+        long, value_name = "REGIONS", value_delimiter = ',', requires = "sizes",
+        conflicts_with_all = ["spot_price", "regular_price"]
+    )]
     pub(super) regions: Vec<String>,
 
     /// How many times as fast as on the first size jobs run on another: Standard_D8s_v5=1.9
-    #[arg(long = "speed", value_name = "SIZE=FACTOR", value_delimiter = ',', value_parser = speed, requires = "sizes")]
+    #[arg(
+        long = "speed", value_name = "SIZE=FACTOR", value_delimiter = ',', value_parser = speed, requires = "sizes",
+        conflicts_with_all = ["spot_price", "regular_price"]
+    )]
     pub(super) speeds: Vec<Speed>,
 
     /// Prices of Windows instead of Linux
-    #[arg(long, requires = "sizes")]
+    #[arg(long, requires = "sizes", conflicts_with_all = ["spot_price", "regular_price"])]
     pub(super) windows: bool,
 
     /// How old a price of the cache may be to be used without a request
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
     pub(super) max_age: Duration,
 
     /// Sends no request, and uses prices of the cache however old they are
@@ -194,7 +203,10 @@ pub(super) struct MarketArgs {
     pub(super) offline: bool,
 
     /// Asks for eviction rates and placement scores, too, with this subscription and this machine's identity
-    #[arg(long, value_name = "ID", requires = "sizes", value_parser = subscription)]
+    #[arg(
+        long, value_name = "ID", requires = "sizes", value_parser = subscription,
+        conflicts_with_all = ["spot_price", "regular_price"]
+    )]
     pub(super) subscription: Option<String>,
 
     /// Azure Resource Manager, or a mock of it on this machine
@@ -210,11 +222,11 @@ pub(super) struct MarketArgs {
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
     /// The number of simulated runs of each strategy, however long they take [default: 200, or fewer for a large batch]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true)]
     pub(super) runs: Option<u32>,
 
     /// The seed of the first run: the same seed gives the same plan
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) seed: u32,
 
     /// Prints JSON

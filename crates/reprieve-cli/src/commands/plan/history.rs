@@ -97,10 +97,15 @@ fn of_json(text: &str) -> std::result::Result<Vec<(i64, Price)>, String> {
     if histories.next().is_some() {
         return Err("has past prices of several markets: give those of one size in one region".to_owned());
     }
-    Ok(history
-        .into_iter()
-        .filter_map(|it| Some((it.since?.as_millisecond(), of_text(it.price?.get())?)))
-        .collect())
+    let rows = history.into_iter().enumerate().filter_map(|(index, Past { price, since })| {
+        // Azure may leave one out.
+        let price = price?;
+        let read = of_text(price.get()).ok_or_else(|| {
+            format!("has no price above zero in row {} of past_prices_usd, such as 0.046", index + 1)
+        });
+        read.map(|price| Some((since?.as_millisecond(), price))).transpose()
+    });
+    rows.collect()
 }
 
 fn of_csv(text: &str) -> std::result::Result<Vec<(i64, Price)>, String> {
@@ -150,6 +155,12 @@ mod tests {
     #[test]
     fn what_is_no_history_has_a_sentence() {
         let one = r#"{"azure":{"past_prices_usd":[{"price":0.05,"since":"1970-01-01T02:00:00Z"}]}}"#;
+        let second = |price: &str| {
+            format!(
+                r#"{{"prices":[{{"azure":{{"past_prices_usd":[{{"price":0.05,"since":"1970-01-01T02:00:00Z"}},
+                    {{"price":{price},"since":"1970-01-01T03:00:00Z"}}]}}}}]}}"#
+            )
+        };
         for (text, why) in [
             ("", "is neither the output of"),
             ("a,b\n1,2\n", "is neither the output of"),
@@ -162,6 +173,9 @@ mod tests {
             ("{}", "has not the form of"),
             (r#"{"prices":[]}"#, "has no past prices"),
             (&format!(r#"{{"prices":[{one},{one}]}}"#), "has past prices of several markets"),
+            (&second("-0.05"), "has no price above zero in row 2 of past_prices_usd"),
+            (&second("\"0.05\""), "has no price above zero in row 2 of past_prices_usd"),
+            (&second("0"), "has no price above zero in row 2 of past_prices_usd"),
         ] {
             let fault = found(text).expect_err(why);
             assert!(fault.starts_with(why), "{fault}");

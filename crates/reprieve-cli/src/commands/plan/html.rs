@@ -6,8 +6,8 @@ use reprieve_demo::page::document;
 use super::answer::{Answer, Assumed, Policy, Table};
 use super::curves::{Measure, class, drawings};
 use super::text::{
-    UNDEPLOYED, chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean,
-    percent, quota, quota_sentence, span, title, usd, usd_mean, world,
+    chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean, percent,
+    quota, quota_sentence, span, title, undeployed, usd, usd_mean, world,
 };
 use crate::format::plain;
 
@@ -187,7 +187,7 @@ fn advice(table: &Table) -> Markup {
                 p { strong { "Quota: " } (quota_sentence(row)) "." }
                 @if let Some(idle) = idle_sentence(row) { p { strong { "Afterwards: " } (idle) "." } }
                 @if let Some(begin) = &table.begin { p { strong { "When: " } (begin.reason) "." } }
-                @if row.bicepparam.is_empty() { p { strong { "Deploy: " } (UNDEPLOYED) "." } } @else {
+                @if row.bicepparam.is_empty() { p { strong { "Deploy: " } (undeployed(table)) "." } } @else {
                     p { strong { "Deploy: " } (deployment(table)) ":" }
                     pre { code { (row.bicepparam.join("\n")) } }
                 }

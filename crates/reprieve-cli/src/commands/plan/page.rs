@@ -2,8 +2,8 @@
 
 use super::answer::{Answer, Assumed, Policy, StrategyRow, Table};
 use super::text::{
-    UNDEPLOYED, chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean,
-    percent, quota, quota_sentence, source, span, title, usd, usd_mean, world,
+    chance_heading, deployment, facts, figures, finish, headline, idle_sentence, interval, mean, percent,
+    quota, quota_sentence, source, span, title, undeployed, usd, usd_mean, world,
 };
 use crate::format::{plain, table};
 
@@ -47,7 +47,7 @@ fn one(answer: &Answer, table: &Table) -> String {
         text.push_str(&idle_sentence(row).map(|idle| wrapped("after", &idle, 8)).unwrap_or_default());
         text.push_str(&table.begin.as_ref().map(|it| wrapped("when", &it.reason, 8)).unwrap_or_default());
         let by = format!("by {}", deployment(table));
-        text.push_str(&wrapped("deploy", if row.bicepparam.is_empty() { UNDEPLOYED } else { &by }, 8));
+        text.push_str(&wrapped("deploy", if row.bicepparam.is_empty() { undeployed(table) } else { &by }, 8));
         text.extend(row.bicepparam.iter().map(|line| format!("        {line}\n")));
     }
     text

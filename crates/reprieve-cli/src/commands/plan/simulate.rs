@@ -62,6 +62,9 @@ fn plan(args: &Args, batch: &Batch, trace: Option<&Trace>, market: &Market, prog
     let plan =
         Plan::new(&inputs, |_done, of| progress.count(of)).map_err(|fault| unplanned(fault.to_string()))?;
     let mut table = Table::new(market, &plan, machines, args.fleet.slots, job_ms);
+    if args.market.windows {
+        table = table.on_windows();
+    }
     let further = std::iter::once(assumed).chain(market.assumptions(&inputs.evictions));
     table.begin =
         table.longest_ms().zip(trace).and_then(|(run_ms, trace)| trace.best_hour(run_ms)).map(Begin::new);

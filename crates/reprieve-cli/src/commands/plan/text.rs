@@ -7,7 +7,7 @@ use reprieve_azure::prices::price_text;
 use super::answer::{Answer, Assumed, Figures, Quota, StrategyRow, Table, World};
 use crate::format::{count, list};
 
-/// Money from millionths: to a cent, and below a dollar to a hundredth of one.
+/// Money from millionths: to a cent, and below a dollar to a hundredth of one. Only nothing is shown as nothing.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn usd(micros: u64) -> String {
     usd_mean(micros as f64)
@@ -16,7 +16,10 @@ pub(super) fn usd(micros: u64) -> String {
 /// A mean likewise.
 pub(super) fn usd_mean(micros: f64) -> String {
     let dollars = micros / 1e6;
-    if dollars == 0.0 || dollars >= 1.0 { format!("{dollars:.2}") } else { format!("{dollars:.4}") }
+    if dollars == 0.0 || dollars >= 0.99995 {
+        return format!("{dollars:.2}");
+    }
+    if dollars < 0.00005 { "<0.0001".to_owned() } else { format!("{dollars:.4}") }
 }
 
 /// A length of time, as in the other commands.
@@ -47,9 +50,9 @@ pub(super) fn interval(world: &World) -> String {
     world.checkpoint_every_ms.map_or_else(|| "-".to_owned(), span)
 }
 
-/// A mean number of events.
+/// A mean number of events. Only none is 0.0.
 pub(super) fn mean(number: f64) -> String {
-    format!("{number:.1}")
+    if number > 0.0 && number < 0.05 { "<0.1".to_owned() } else { format!("{number:.1}") }
 }
 
 /// The batch in a line.
@@ -133,7 +136,13 @@ pub(super) const fn chance_heading(answer: &Answer) -> &'static str {
 }
 
 /// Why there are no parameters.
-pub(super) const UNDEPLOYED: &str = "by means of your own: no preset of infra/ is like it";
+pub(super) const fn undeployed(table: &Table) -> &'static str {
+    if table.is_windows {
+        "by means of your own: infra/ deploys Linux VMs only"
+    } else {
+        "by means of your own: no preset of infra/ is like it"
+    }
+}
 
 /// Where the parameters go, and what else has to be set.
 pub(super) fn deployment(table: &Table) -> String {
@@ -180,7 +189,14 @@ mod tests {
 
     #[test]
     fn money_is_to_a_cent_and_small_money_to_a_hundredth_of_one() {
-        assert_eq!([usd(0), usd(68_864_999), usd(4_200)], ["0.00", "68.86", "0.0042"]);
+        let shown = [0, 68_864_999, 4_200, 999_960, 50, 49].map(usd);
+        assert_eq!(shown, ["0.00", "68.86", "0.0042", "1.00", "0.0001", "<0.0001"]);
+        assert_eq!(usd_mean(0.3), "<0.0001");
+    }
+
+    #[test]
+    fn rare_events_are_not_shown_as_none() {
+        assert_eq!([0.0, 0.01, 0.05, 2.44].map(mean), ["0.0", "<0.1", "0.1", "2.4"]);
     }
 
     #[test]

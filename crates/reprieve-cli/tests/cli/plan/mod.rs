@@ -306,6 +306,18 @@ fn bad_input_is_one_sentence() {
         (&["--base-instances", "0"], "without a base `balanced` is `elastic`"),
         (&["--regular-percent-above-base", "100"], "with 100 no VM would be Spot"),
         (&["--sizes", "Standard_D4s_v5", "--regions", "westeurope"], "cannot be used with"),
+        (&["--regions", "westeurope"], "cannot be used with '--regions <REGIONS>'"),
+        (&["--regions", "westeurope", "--windows"], "cannot be used with"),
+        (&["--windows"], "cannot be used with '--windows'"),
+        (&["--speed", "Standard_D4s_v5=2"], "cannot be used with"),
+        (&["--no-save", "--traffic-price", "0.02"], "cannot be used with"),
+        (&["--deadline", "-1h"], "invalid value '-1h' for '--deadline <DURATION>'"),
+        (&["--save-cost", "-1s"], "invalid value '-1s' for '--save-cost <DURATION>'"),
+        (&["--boot", "-1m"], "it must be one time or two"),
+        (&["--notice", "-30s"], "or none"),
+        (&["--state", "-1MB"], "a number and a unit"),
+        (&["--refused", "-5%"], "from 0% to 100%"),
+        (&["--slots", "-1"], "-1 is not in 1..=1024"),
     ] {
         let ran = plan(&place, more);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");

@@ -109,3 +109,18 @@ async fn sizes_without_spot_or_speed_have_a_sentence() {
     assert_eq!(none.code, Some(1), "{none:?}");
     assert!(none.err.contains("the cache has no price of Standard_D4s_v5"), "{none:?}");
 }
+
+#[tokio::test]
+async fn vms_with_windows_have_no_lines_for_templates_that_deploy_linux() {
+    let place = Place::new();
+    let args =
+        ["--sizes", "Standard_D4s_v5", "--regions", "westeurope", "--eviction-rate", "5%", "--windows"];
+    let ran = online(&place, management::Config::default(), &args).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("deploy  by means of your own: infra/ deploys Linux VMs only\n"), "{ran:?}");
+    assert!(!ran.out.contains("param "), "{ran:?}");
+    let json = online(&place, management::Config::default(), &[&args[..], &["--json"]].concat()).await;
+    let found: Value = serde_json::from_str(&json.out).expect("JSON");
+    let rows = found["tables"][0]["strategies"].as_array().expect("rows");
+    assert!(rows.iter().all(|row| row["bicepparam"].as_array().is_some_and(Vec::is_empty)), "{found}");
+}
