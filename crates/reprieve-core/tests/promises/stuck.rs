@@ -168,9 +168,10 @@ impl Dependency for Cache {
 async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
     let cache = Arc::new(Cache::default());
     let blocking = start(8, limits(), |worker| {
-        // Without it, half of the slots may begin jobs that use it.
+        // Without it, half of the slots may begin jobs that use it, and as many of these as are stuck later.
         let worker = worker.dependency("cache", cache.clone()).job(Meet(Arc::new(Barrier::new(4))));
-        worker.depends::<Block>(Depends::uses(["cache"])).depends::<Meet>(Depends::uses(["cache"]))
+        let uses = || Depends::uses(["cache"]);
+        worker.depends::<Block>(Depends { without: Some(3), ..uses() }).depends::<Meet>(uses())
     });
     blocking.send(true, 1).await;
     within(secs(600), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
@@ -178,6 +179,7 @@ async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
     sleep(secs(20)).await;
     let together = (0..8).map(|_| NewJob::of::<Meet>(&()).unwrap()).collect();
     Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
+    blocking.send(false, 8).await;
     emptied(&blocking.store, secs(600)).await;
     blocking.ends.abort();
     drop(blocking.unblock);
