@@ -77,7 +77,10 @@ pub(super) struct FleetArgs {
     pub(super) vms: Option<u32>,
 
     /// The jobs that a VM runs at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024),
+        allow_negative_numbers = true
+    )]
     pub(super) slots: u32,
 
     /// The time from the request for a VM until it takes jobs, from the shortest to the longest [default: 2m-5m]
