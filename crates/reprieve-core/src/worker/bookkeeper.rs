@@ -398,6 +398,7 @@ impl Inquest<'_> {
         };
         let mut reports = roster.reports(REPORTS_MAX_AGE).await?;
         reports.extend(roster.departed(REPORTS_MAX_AGE).await?);
+        let mut found = Vec::new();
         for (worker, Suspicion { wrote_unix_ms, .. }) in suspects {
             let dead: Vec<_> = match worker {
                 // A record names the last worker of a crash loop only.
@@ -411,26 +412,40 @@ impl Inquest<'_> {
             };
             for worker in dead.into_iter().filter(|worker| !is_alive(worker)) {
                 let wrote = wrote_unix_ms.filter(|_| suspects.contains_key(&Some(worker.clone())));
-                self.find(worker, wrote, &reports).await?;
+                if let Some(death) = self.find(worker, wrote, &reports).await? {
+                    self.shared.books.death_found(worker);
+                    found.push(death);
+                }
             }
         }
-        Ok(())
+        let mut outcome = Ok(());
+        for (death, number) in found {
+            let (worker, entry) = (death.worker.clone(), Entry::Interruption(Box::new(death)));
+            if !self.shared.books.write_death(self.ledger, &worker, entry, number, TRY).await {
+                outcome = Err(unanswered("write down a death"));
+            }
+        }
+        outcome
     }
 
-    /// Writes down a death, unless that is done, or the worker had drained.
-    async fn find(&self, worker: &WorkerId, wrote: Option<i64>, reports: &[WorkerReport]) -> Result<()> {
+    /// Returns the entry of a death, and its number, unless it is written, or the worker had drained.
+    async fn find(
+        &self,
+        worker: &WorkerId,
+        wrote: Option<i64>,
+        reports: &[WorkerReport],
+    ) -> Result<Option<(Interruption, u64)>> {
         let report = reports.iter().find(|report| report.worker == *worker);
         let ends = self.ledger.interruptions_of(worker).await?;
         if has_died(&ends, wrote, report) || has_drained(&ends, wrote, report) {
-            return Ok(());
+            self.shared.books.death_written(worker);
+            return Ok(None);
         }
         let death = self.entry(worker, wrote, report, reports);
         tracing::info!(%worker, vm = death.machine.vm, held = death.held(), "found that a worker has died");
         // All finders see the same last report.
         let number = report.map_or(0, |report| u64::try_from(report.at_unix_ms).unwrap_or(0));
-        let entry = Entry::Interruption(Box::new(death));
-        let is_written = self.shared.books.write_death(self.ledger, worker, entry, number, TRY).await;
-        if is_written { Ok(()) } else { Err(unanswered("write down a death")) }
+        Ok(Some((death, number)))
     }
 
     /// The entry of a death.

@@ -218,6 +218,11 @@ impl Books {
         }
     }
 
+    /// Notes that this worker's death is to be written.
+    pub(super) fn death_found(&self, worker: &WorkerId) {
+        self.deaths().insert(worker.clone());
+    }
+
     /// Writes within this time that this worker has died. Returns whether it was written.
     pub(super) async fn write_death(
         &self,
@@ -227,13 +232,17 @@ impl Books {
         number: u64,
         within: Duration,
     ) -> bool {
-        self.deaths().insert(worker.clone());
         let wrote = timeout(within, ledger.write_numbered(entry, number)).await;
         let is_written = self.wrote(&wrote, within);
         if is_written {
-            self.deaths().remove(worker);
+            self.death_written(worker);
         }
         is_written
+    }
+
+    /// Notes that this worker's death is written, or was none.
+    pub(super) fn death_written(&self, worker: &WorkerId) {
+        self.deaths().remove(worker);
     }
 
     fn deaths(&self) -> MutexGuard<'_, BTreeSet<WorkerId>> {

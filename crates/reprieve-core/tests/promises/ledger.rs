@@ -470,10 +470,11 @@ async fn deaths_that_a_worker_could_not_write_are_missing_once_each() {
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::Delay(secs(3))] {
         let (inner, job) = (memory::store(), Steps::default());
         enqueue(&inner, &[Plan::new(400, 1_000); 3]).await;
-        for boot in ["one", "two", "three"] {
-            let killed = start_built(on_boot(&inner, &job, Settings { concurrency: 1, ..settings() }, boot));
-            sleep(secs(30)).await;
-            killed.kill().await;
+        let one = || Settings { concurrency: 1, ..settings() };
+        let killed = ["one", "two", "three"].map(|boot| start_built(on_boot(&inner, &job, one(), boot)));
+        sleep(secs(30)).await;
+        for worker in killed {
+            worker.kill().await;
         }
         let before = ledger(&inner).await;
         let (store, faults) = Faults::wrap(inner.clone());
