@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::books::Books;
 use super::cancels::Cancels;
-use super::delivery::Letters;
 use super::elsewhere::Elsewhere;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
@@ -33,6 +32,25 @@ use crate::process::in_process;
 use crate::run_clock::RunClock;
 use crate::telemetry::Telemetry;
 use crate::watch;
+
+/// For how long the times of letters count.
+const LETTERS_AGE_MAX: Duration = Duration::from_mins(10);
+
+/// The dead letters of one part of the queue.
+#[derive(Debug)]
+pub(super) struct Letters {
+    /// One permit for each that may be under way at once in a drain. Letters wait for other letters only: while 64 slow
+    /// ones were sent, no message was released.
+    pub(super) turns: Semaphore,
+    /// How long the latest took.
+    pub(super) took: Recent,
+}
+
+impl Letters {
+    pub(super) fn new(at_once: usize) -> Self {
+        Self { turns: Semaphore::new(at_once), took: Recent::new(LETTERS_AGE_MAX) }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Shared {

@@ -19,7 +19,7 @@ use tracing::Instrument;
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
-use super::outcome::{DeliveryReport, NOTEWORTHY, NoSlot, Outcome, log_end};
+use super::outcome::{DeliveryReport, NOTEWORTHY, NoSlot, Outcome, Slots, log_end};
 use crate::clock::unix_millis;
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
@@ -34,7 +34,6 @@ use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
 use crate::worker::fleet_slots::{FleetSlot, FleetSlots, SlotWatch};
-use crate::worker::kind::Place;
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 use crate::worker::threads::on_any_thread;
@@ -90,9 +89,6 @@ enum Waited<T> {
     /// The lease is lost, or so near its end that the job must stop.
     Lost,
 }
-
-/// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
-pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
 
 /// Counts a guardian with a job in a slot, until dropped.
 struct Guarded(Arc<Shared>);

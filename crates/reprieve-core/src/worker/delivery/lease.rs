@@ -19,7 +19,7 @@ use crate::retry::{Patience, bounded, may_pass, persist, unanswered};
 use crate::telemetry::ByResult;
 use crate::watch;
 use crate::worker::measure::Recent;
-use crate::worker::shared::Shared;
+use crate::worker::shared::{Letters, Shared};
 
 /// The longest wait for one renewal, however long the lease. Storage that needs more is treated as
 /// unavailable.
@@ -42,9 +42,6 @@ pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 /// For which share of the time left a try to dead-letter a message that is under way is waited for when a drain begins, or
 /// ends earlier. The letter is sent before the message is removed, so each further try sends another one.
 const DEAD_LETTER_SHARE: f64 = 0.75;
-
-/// For how long the times of letters count.
-const LETTERS_AGE_MAX: Duration = Duration::from_mins(10);
 
 /// How late the end of patience may be noticed before that counts as a freeze.
 const LATE: Duration = Duration::from_millis(500);
@@ -262,22 +259,6 @@ pub(super) enum Settlement {
     Release(Release),
     /// Moves it to the poison queue, with this body.
     DeadLetter(DeadLetter, Vec<u8>),
-}
-
-/// The dead letters of one part of the queue.
-#[derive(Debug)]
-pub(in crate::worker) struct Letters {
-    /// One permit for each that may be under way at once in a drain. Letters wait for other letters only: while 64 slow
-    /// ones were sent, no message was released.
-    turns: Semaphore,
-    /// How long the latest took.
-    took: Recent,
-}
-
-impl Letters {
-    pub(in crate::worker) fn new(at_once: usize) -> Self {
-        Self { turns: Semaphore::new(at_once), took: Recent::new(LETTERS_AGE_MAX) }
-    }
 }
 
 /// The clients for settling, and how long to try.

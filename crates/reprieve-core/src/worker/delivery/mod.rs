@@ -24,6 +24,5 @@ mod save;
 
 pub(super) use assignment::Registry;
 pub(super) use guardian::{Batch, Guardian};
-pub(super) use lease::Letters;
 pub use outcome::Outcome;
 pub(super) use outcome::{DeliveryReport, GivenUp, NoSlot};

@@ -9,17 +9,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
-use super::guardian::Slots;
 use super::lease::TRY;
 use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{JobId, PayloadName};
 use crate::retry::bounded;
-use crate::worker::kind::Kind;
+use crate::worker::fleet_slots::FleetSlot;
+use crate::worker::kind::{Kind, Place};
+
+/// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
+pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
 
 /// From this time on a job is worth a line in the log when it begins and when it ends, however well.
 pub(super) const NOTEWORTHY: Duration = Duration::from_secs(1);
