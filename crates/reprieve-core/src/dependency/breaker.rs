@@ -78,6 +78,9 @@ const ROUND: Duration = Duration::from_secs(1);
 /// For how long a breaker that probes alone have closed is doubted after calls had failed: those who use the dependency
 /// may not call it again for long, and the next ones may fail, too.
 const DOUBTED_MAX: Duration = Duration::from_mins(1);
+/// For how long it must have been closed until an answered call ends that doubt. Where calls fail by turns it opens again
+/// before: with one answer as the end, a backlog of jobs that use it took all slots at each turn.
+const STEADY: Duration = Duration::from_secs(10);
 /// The number of calls that are admitted at once from which on the breaker is closed.
 const CLOSED_FROM: u32 = 32;
 
@@ -304,7 +307,7 @@ impl Breaker {
     }
 
     /// Whether most of those who use the dependency do without it: while it is not closed, and where calls had failed
-    /// until one is answered after that, or for a minute at most.
+    /// until one is answered ten seconds after that, or for a minute at most.
     #[must_use]
     pub fn is_done_without(&self, now: Duration) -> bool {
         let is_doubted = self.calls_fail && now.saturating_sub(self.since) < DOUBTED_MAX;
@@ -370,9 +373,9 @@ impl Breaker {
 
     /// Takes the answer to a call of somebody who uses the dependency.
     pub fn on_call(&mut self, answer: &Answer, now: Duration) -> Option<Change> {
-        if *answer == Answer::Served && self.calls_fail && self.state() != BreakerState::Open {
-            self.calls_fail = false;
-            self.away_since = self.away_since.filter(|_| self.state() != BreakerState::Closed);
+        let is_steady = self.state() == BreakerState::Closed && now.saturating_sub(self.since) >= STEADY;
+        if *answer == Answer::Served && self.calls_fail && is_steady {
+            (self.calls_fail, self.away_since) = (false, None);
         }
         match (&mut self.state, answer) {
             (State::Closed, _) => {

@@ -301,6 +301,10 @@ fn one_that_probes_closed_after_calls_had_failed_is_done_without_until_a_call_is
     assert!(is_done_without(&answered));
     assert!(answered.breaker.away_for(answered.now) > s(1), "it has not been proven to be back");
     answered.call(&Answer::Served);
+    assert!(is_done_without(&answered), "it may fail by turns");
+    answered.wait(s(10));
+    assert!(is_done_without(&answered));
+    answered.call(&Answer::Served);
     assert!(!is_done_without(&answered));
     assert_eq!(answered.breaker.away_since(), None);
     let mut silent = closed_by_probes();
@@ -410,5 +414,22 @@ fn a_suspicion_that_comes_while_a_probe_is_under_way_has_another_probe_follow_it
         breaker.on_probe_begins();
         breaker.on_probe(&Answer::Served, at(16_500), 0.5);
         assert_eq!(breaker.probe_at(), at(16_500) + CLOSED_PAUSE);
+    }
+}
+
+#[test]
+fn one_whose_calls_fail_by_turns_is_done_without_all_the_time() {
+    let mut tried = Tried::closed();
+    let began = tried.now;
+    for _ in 0..20 {
+        (0..3).for_each(|_| drop(tried.call(&failed())));
+        tried.is(IsOpen);
+        assert_eq!(tried.breaker.away_since(), Some(began));
+        tried.close();
+        for _ in 0..3 {
+            tried.call(&Answer::Served);
+            tried.wait(s(1));
+            assert!(tried.breaker.is_done_without(tried.now));
+        }
     }
 }
