@@ -75,12 +75,15 @@ pub const SPREAD: Duration = Duration::from_secs(5);
 
 /// The time after which a half-open breaker probes, so that it closes also if nobody calls.
 const ROUND: Duration = Duration::from_secs(1);
-/// For how long a breaker that probes alone have closed is doubted after calls had failed: those who use the dependency
-/// may not call it again for long, and the next ones may fail, too.
+
+/// For how long a closed breaker is doubted at most after calls had failed: those who use the dependency may not call it
+/// again for long, and the next ones may fail, too.
 const DOUBTED_MAX: Duration = Duration::from_mins(1);
+
 /// For how long it must have been closed until an answered call ends that doubt. Where calls fail by turns it opens again
 /// before: with one answer as the end, a backlog of jobs that use it took all slots at each turn.
 const STEADY: Duration = Duration::from_secs(10);
+
 /// The number of calls that are admitted at once from which on the breaker is closed.
 const CLOSED_FROM: u32 = 32;
 
@@ -207,7 +210,7 @@ pub struct Breaker {
     since: Duration,
     /// When it was closed last, and not doubted; `None` while it is.
     away_since: Option<Duration>,
-    /// Calls that failed have opened it, and none was answered since.
+    /// Calls that failed have opened it, and none was answered since it had been closed for [`STEADY`].
     calls_fail: bool,
     probe_at: Duration,
     probed_at: Option<Duration>,

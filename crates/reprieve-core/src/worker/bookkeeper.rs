@@ -200,13 +200,10 @@ impl Bookkeeper {
     }
 
     fn write(&mut self, entry: Entry) {
+        let is_boot = matches!(entry, Entry::Boot(_));
         match NamedEntry::new(entry, 0) {
             Ok(entry) => self.try_to_write(entry),
-            Err(error) => {
-                lose(&error);
-                self.shared.books.ended();
-                self.shared.books.give_up("error");
-            }
+            Err(error) => lose(&self.shared, is_boot, &error),
         }
     }
 
@@ -220,8 +217,7 @@ impl Bookkeeper {
                     shared.books.count("ok");
                 }
                 Ok(Err(error)) if !error.is_temporary() => {
-                    lose(&error);
-                    give_up(&shared, &entry, "error");
+                    lose(&shared, entry.is_boot(), &error);
                     return Done::Written;
                 }
                 Ok(Err(_)) | Err(_) => return Done::Unwritten(entry),
@@ -239,7 +235,7 @@ impl Bookkeeper {
         match done {
             Done::Written => {}
             Done::Unwritten(entry) if self.unwritten.len() >= UNWRITTEN_MAX => {
-                give_up(&self.shared, &entry, "dropped");
+                give_up(&self.shared, entry.is_boot(), "dropped");
             }
             Done::Unwritten(entry) => {
                 if self.unwritten.is_empty() {
@@ -279,7 +275,7 @@ impl Bookkeeper {
                 tracing::warn!(
                     "failed to write an entry of the ledger before the worker's end; reports will lack it"
                 );
-                give_up(&self.shared, &entry, "error");
+                give_up(&self.shared, entry.is_boot(), "error");
             }
         }
     }
@@ -348,13 +344,15 @@ impl Bookkeeper {
     }
 }
 
-fn lose(error: &Error) {
+/// Logs and counts an entry that can't be written.
+fn lose(shared: &Shared, is_boot: bool, error: &Error) {
     tracing::warn!(%error, "failed to write an entry of the ledger; reports will lack it");
+    give_up(shared, is_boot, "error");
 }
 
-/// Counts an entry that is given up. That of the boot may be written by a renewal.
-fn give_up(shared: &Shared, entry: &NamedEntry, result: &'static str) {
-    if entry.is_boot() {
+/// Counts an entry that is given up. That of the boot is not among those that are open: a renewal may write it.
+fn give_up(shared: &Shared, is_boot: bool, result: &'static str) {
+    if is_boot {
         return shared.books.count(result);
     }
     shared.books.ended();

@@ -162,10 +162,14 @@ impl Kind {
         self.uses.iter().filter(|used| used.is_done_without())
     }
 
+    /// Returns how many of its jobs may begin at once without what is away that they use, if that is set and any is.
+    fn without(&self) -> Option<usize> {
+        self.done_without().next().and(self.depends.without)
+    }
+
     /// Returns how many of its jobs may run at once in this worker now; `None` without a limit.
     fn most_here(&self) -> Option<usize> {
-        let without = self.done_without().next().and(self.depends.without);
-        self.limits.per_worker.into_iter().chain(without).min()
+        self.limits.per_worker.into_iter().chain(self.without()).min()
     }
 
     /// Returns the longest time for which a message over a limit is deferred. While something is away that its jobs
@@ -182,8 +186,7 @@ impl Kind {
             return None;
         }
         // The places of stuck jobs stay taken, and they use nothing.
-        let without = self.done_without().next().and(self.depends.without);
-        if without.is_some_and(|without| self.users.get() >= without) {
+        if self.without().is_some_and(|without| self.users.get() >= without) {
             return None;
         }
         let most = self.limits.per_worker.unwrap_or(usize::MAX);
@@ -197,7 +200,7 @@ impl Kind {
         if self.uses.is_empty() {
             return Some(Vec::new());
         }
-        let own = self.users.take(self.done_without().next().and(self.depends.without).unwrap_or(usize::MAX));
+        let own = self.users.take(self.without().unwrap_or(usize::MAX));
         let most =
             |used: &DependencyHandle| if used.is_done_without() { self.without_in_all } else { usize::MAX };
         let shared = self.uses.iter().map(|used| used.users().take(most(used)));
