@@ -1,33 +1,59 @@
 //! Whole fleets after an outage of the store and their disks, which comes to an end for one machine first.
 
-use reprieve_core::ErrorKind;
-use reprieve_core::memory::{self, Fault as StoreFault, Faults};
+use reprieve_core::memory::{self, Fault as StoreFault, Faults, Op};
 use tokio::time::sleep;
 
-use super::repeat_tests::{Disk, Vm, secs, vm};
+use super::repeat_tests::{DOWN, Disk, Vm, secs, vm};
 use super::*;
 
-/// Machines, each with its own way to one store.
-struct Machines(Vec<(Vm, Disk, Faults)>);
+/// A machine with its own way to the store of all.
+struct Machine {
+    vm: Vm,
+    name: String,
+    store: Store,
+    disk: Disk,
+    faults: Faults,
+}
+
+impl Machine {
+    fn new(store: &Store, name: String) -> Self {
+        let ((store, faults), disk) = (Faults::wrap(store.clone()), Disk::default());
+        Self { vm: vm(&store, &name, &disk), name, store, disk, faults }
+    }
+
+    /// Its worker is killed, and started again.
+    fn restart(&mut self) {
+        let began = vm(&self.store, &self.name, &self.disk);
+        std::mem::replace(&mut self.vm, began).kill();
+    }
+}
+
+struct Machines(Vec<Machine>);
 
 impl Machines {
     async fn new(count: usize) -> Self {
         let store = memory::store();
-        let all = (0..count).map(|number| {
-            let ((store, faults), disk) = (Faults::wrap(store.clone()), Disk::default());
-            (vm(&store, &format!("vm-{number}"), &disk), disk, faults)
-        });
-        let all = Self(all.collect());
+        let all = Self((0..count).map(|number| Machine::new(&store, format!("vm-{number}"))).collect());
         sleep(secs(120)).await;
         all
     }
 
+    fn begin_outage(&self) {
+        self.0.iter().for_each(|it| it.faults.everything(DOWN));
+    }
+
+    fn end_outage(&self) {
+        self.0.iter().for_each(|it| it.faults.clear_all());
+    }
+
+    fn disks_fail(&self) {
+        self.0.iter().for_each(|it| it.disk.fails());
+    }
+
     /// Neither the store nor a disk answers any machine for so long.
     async fn outage(&self, long: Duration) {
-        for (_, disk, faults) in &self.0 {
-            faults.everything(StoreFault::Fail(ErrorKind::Unavailable));
-            disk.fails();
-        }
+        self.begin_outage();
+        self.disks_fail();
         sleep(long).await;
     }
 
@@ -36,7 +62,7 @@ impl Machines {
         let (began, mut most) = (Instant::now(), 0);
         while began.elapsed() < long {
             sleep(secs(1)).await;
-            most = most.max(self.0.iter().filter(|(vm, ..)| vm.health.is_unhealthy()).count());
+            most = most.max(self.0.iter().filter(|it| it.vm.health.is_unhealthy()).count());
         }
         most
     }
@@ -47,21 +73,17 @@ async fn the_first_machine_whose_store_is_back_waits_for_more_than_half_of_the_f
     for (count, outage) in [(2, 900), (3, 900), (3, 400), (20, 3_600)] {
         let machines = Machines::new(count).await;
         machines.outage(secs(outage)).await;
-        machines.0[0].2.clear_all();
+        machines.0[0].faults.clear_all();
         assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, alone");
         // It is the same outage that goes on for a moment.
-        machines.0[0].2.everything(StoreFault::Fail(ErrorKind::Unavailable));
+        machines.0[0].faults.everything(DOWN);
         sleep(secs(20)).await;
-        machines.0[0].2.clear_all();
+        machines.0[0].faults.clear_all();
         assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, alone again");
-        for (_, _, faults) in &machines.0 {
-            faults.clear_all();
-        }
+        machines.end_outage();
         assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, all");
         // The disks of all but the first are back: its fault is its own.
-        for (_, disk, _) in machines.0.iter().skip(1) {
-            disk.works();
-        }
+        machines.0.iter().skip(1).for_each(|it| it.disk.works());
         assert_eq!(machines.reported_within(secs(120)).await, 1, "{count} machines");
     }
 }
@@ -71,8 +93,66 @@ async fn the_last_machine_of_a_fleet_that_an_outage_left_is_reported_when_its_st
  {
     let mut machines = Machines::new(3).await;
     machines.outage(secs(900)).await;
-    machines.0.drain(1..).for_each(|(gone, ..)| gone.kill());
-    machines.0[0].2.clear_all();
+    machines.0.drain(1..).for_each(|gone| gone.vm.kill());
+    machines.0[0].faults.clear_all();
     assert_eq!(machines.reported_within(secs(590)).await, 0);
     assert_eq!(machines.reported_within(secs(40)).await, 1);
+}
+
+/// The platform pauses machines whose storage is away. Each then knows of no outage: no call of it has failed.
+#[tokio::test(start_paused = true)]
+async fn the_first_machine_of_a_frozen_fleet_that_goes_on_is_not_reported_for_a_fault_that_all_have() {
+    for (count, frozen, lead) in [(2, 900, 80), (3, 900, 80), (3, 900, 0), (20, 400, 80), (20, 3_600, 45)] {
+        let machines = Machines::new(count).await;
+        machines.disks_fail();
+        for other in &machines.0[1..] {
+            other.faults.everything(StoreFault::Hang);
+        }
+        tokio::time::advance(secs(frozen)).await;
+        assert_eq!(machines.reported_within(secs(lead)).await, 0, "{count} machines, alone");
+        machines.end_outage();
+        assert_eq!(machines.reported_within(secs(300)).await, 0, "{count} machines, all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_starts_in_an_outage_waits_for_the_fleet_as_one_that_saw_its_beginning() {
+    for (count, outage) in [(3, 900), (20, 900), (20, 3_600)] {
+        let mut machines = Machines::new(count).await;
+        machines.begin_outage();
+        sleep(secs(outage - 60)).await;
+        machines.0[0].restart();
+        sleep(secs(60)).await;
+        machines.0[0].faults.clear_all();
+        assert_eq!(machines.reported_within(secs(15)).await, 0, "{count} machines, with sound disks");
+        machines.disks_fail();
+        assert_eq!(machines.reported_within(secs(85)).await, 0, "{count} machines, alone");
+        machines.end_outage();
+        assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, all");
+    }
+}
+
+/// Each hour another machine is killed and replaced: counted since an outage, the dead would be the fleet's half.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_fails_now_and_then_is_no_outage_that_keeps_a_machine_with_a_fault() {
+    let store = memory::store();
+    let ill = Machine::new(&store, "ill".to_owned());
+    let new = |number| Machine::new(&store, format!("other-{number}"));
+    let mut others: std::collections::VecDeque<_> = (0..4).map(new).collect();
+    let eight_minutes = async || {
+        ill.faults.next_calls(Op::Publish, 1, DOWN);
+        sleep(secs(480)).await;
+    };
+    for hour in 4..10 {
+        for _ in 0..7 {
+            eight_minutes().await;
+        }
+        others.pop_front().unwrap().vm.kill();
+        others.push_back(new(hour));
+    }
+    eight_minutes().await;
+    eight_minutes().await;
+    ill.disk.fails();
+    assert!(ill.vm.is_reported_within(secs(120)).await);
+    assert!(others.iter().all(|it| !it.vm.health.is_unhealthy()));
 }

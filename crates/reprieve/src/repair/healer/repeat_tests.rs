@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::tests::{Nothing, on_one_clock};
 use super::*;
 
-const DOWN: StoreFault = StoreFault::Fail(ErrorKind::Unavailable);
+pub(super) const DOWN: StoreFault = StoreFault::Fail(ErrorKind::Unavailable);
 
 /// A disk: how its writes fail.
 #[derive(Debug, Clone, Default)]
@@ -90,7 +90,7 @@ impl Vm {
     }
 
     /// Completes when it is reported, and returns whether it is within this time.
-    async fn is_reported_within(&self, limit: Duration) -> bool {
+    pub(super) async fn is_reported_within(&self, limit: Duration) -> bool {
         self.is_reported_before(Instant::now() + limit).await
     }
 
