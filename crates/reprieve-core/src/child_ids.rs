@@ -1,6 +1,6 @@
 //! The ids of the jobs that a job enqueues.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,11 +27,11 @@ pub(crate) struct ChildIds {
 #[derive(Debug, Default)]
 struct GivenSoFar {
     /// Those of this step, which may be run again.
-    in_step: HashSet<ShortId>,
+    in_step: BTreeSet<ShortId>,
     /// Those of this step before it saved the state that was loaded. They may be enqueued again until it ends.
-    saved_in_step: HashSet<ShortId>,
+    saved_in_step: BTreeSet<ShortId>,
     /// Those of the steps before it.
-    before: HashSet<ShortId>,
+    before: BTreeSet<ShortId>,
 }
 
 /// What a checkpoint has of a job's children.
@@ -89,18 +89,16 @@ impl GivenBefore {
 
 impl GivenBefore {
     /// Remembers `max` of these.
-    fn of(ids: &HashSet<ShortId>, max: usize) -> Self {
-        let mut ids: Vec<ShortId> = ids.iter().copied().collect();
-        ids.sort_unstable();
-        ids.truncate(max);
-        Self(ids.concat())
+    fn of(ids: &BTreeSet<ShortId>, max: usize) -> Self {
+        let first: Vec<ShortId> = ids.iter().copied().take(max).collect();
+        Self(first.concat())
     }
 
     const fn len(&self) -> usize {
         self.0.len() / size_of::<ShortId>()
     }
 
-    fn ids(&self) -> HashSet<ShortId> {
+    fn ids(&self) -> BTreeSet<ShortId> {
         self.0.chunks_exact(size_of::<ShortId>()).filter_map(|id| id.try_into().ok()).collect()
     }
 }
@@ -126,7 +124,7 @@ impl ChildIds {
     pub(crate) fn resume_at(&self, saved: &SavedChildren) {
         self.waits.store(saved.waits, Relaxed);
         let (saved_in_step, before) = (saved.in_step.ids(), saved.before.ids());
-        *self.given() = GivenSoFar { in_step: HashSet::new(), saved_in_step, before };
+        *self.given() = GivenSoFar { in_step: BTreeSet::new(), saved_in_step, before };
     }
 
     /// Begins without a state.
@@ -148,7 +146,8 @@ impl ChildIds {
     pub(crate) fn end_step(&self) {
         let mut given = self.given();
         let GivenSoFar { in_step, saved_in_step, before } = &mut *given;
-        before.extend(in_step.drain().chain(saved_in_step.drain()));
+        before.append(in_step);
+        before.append(saved_in_step);
     }
 
     /// Returns what a save keeps, at the end of a step or within it.
@@ -239,7 +238,7 @@ mod tests {
         let second = give(&children, &[3]).unwrap();
         children.note_wait();
         let later = give(&children, &[1]).unwrap();
-        let all: HashSet<_> = first.iter().chain(&second).chain(&later).collect();
+        let all: BTreeSet<_> = first.iter().chain(&second).chain(&later).collect();
         assert_eq!(all.len(), 5, "equal children of one call, or after a wait, are jobs of their own");
 
         let again = ChildIds::default();

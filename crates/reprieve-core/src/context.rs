@@ -393,3 +393,14 @@ impl fmt::Debug for JobContext {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The allocator of glibc keeps freed blocks of up to 1,032 bytes at hand, and searches for larger ones.
+    #[test]
+    fn a_run_and_its_counts_are_a_small_block() {
+        assert!(size_of::<JobRun>() + 2 * size_of::<usize>() <= 1_032, "{} bytes", size_of::<JobRun>());
+    }
+}

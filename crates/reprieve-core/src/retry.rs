@@ -100,14 +100,15 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
     again: impl Fn(&Error) -> bool,
     mut op: impl FnMut() -> F,
 ) -> Result<T> {
-    // Nearly every call succeeds at once, and reserves no memory for others.
+    // Nearly every call succeeds at once, and reserves no memory for others, nor two timers.
     let (began, jitter) = (Instant::now(), crate::chance::number());
-    match timeout_at(patience.until, bounded(operation, patience.each, op())).await {
-        Ok(Err(error)) if again(&error) => {
+    let each = began.checked_add(patience.each).unwrap_or(patience.until);
+    let first = timeout_at(each.min(patience.until), op()).await;
+    match first.unwrap_or_else(|_| Err(unanswered(operation))) {
+        Err(error) if Instant::now() < patience.until && again(&error) => {
             Box::pin(persist_after((error, began), jitter, operation, patience, again, op)).await
         }
-        Ok(done) => done,
-        Err(_) => Err(unanswered(operation)),
+        done => done,
     }
 }
 

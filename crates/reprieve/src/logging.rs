@@ -144,7 +144,10 @@ impl Object {
     }
 
     fn push_escaped(&mut self, text: &str) {
-        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        // No end before the text's: so many bytes are looked at at once.
+        let escapes = |byte| u8::from(byte < b' ' || byte == b'"' || byte == b'\\');
+        let is_plain = text.bytes().fold(0, |any, byte| any | escapes(byte)) == 0;
+        if is_plain {
             self.text.push_str(text);
         } else {
             let quoted = Value::from(text).to_string();

@@ -434,9 +434,8 @@ impl WorkerBuilder {
             });
             let of_kind = kind.depends.check().into_iter().chain(unknown);
             faults.extend(of_kind.map(|fault| format!("kind {:?}: {fault}", kind.name)));
-            let of_kind =
-                kind.limits.check().into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name));
-            faults.extend(of_kind);
+            let of_limits = kind.limits.check();
+            faults.extend(of_limits.into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name)));
             let (lease, records) = (self.settings.lease, &self.store.records);
             let slots = |count| Arc::new(FleetSlots::new(kind.name, count, lease, Arc::clone(records)));
             kind.fleet = kind.limits.in_fleet.map(slots);

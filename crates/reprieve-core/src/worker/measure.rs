@@ -44,17 +44,18 @@ impl Recent {
 
     /// Adds a value.
     pub(crate) fn note(&self, value: Duration) {
-        self.lock().change(|latest| {
+        let now = Instant::now();
+        self.lock(now).change(|latest| {
             if latest.len() == REMEMBERED {
                 latest.pop_front();
             }
-            latest.push_back((Instant::now(), value));
+            latest.push_back((now, value));
         });
     }
 
     /// Returns the mean; `None` when there are no values.
     pub(crate) fn mean(&self) -> Option<Duration> {
-        let mut values = self.lock();
+        let mut values = self.lock(Instant::now());
         if values.mean.is_none() {
             let count = u32::try_from(values.latest.len()).ok().filter(|count| *count > 0)?;
             values.mean = Some(values.latest.iter().map(|(_, value)| *value).sum::<Duration>() / count);
@@ -64,12 +65,12 @@ impl Recent {
 
     /// Returns the longest, which is about the 99th percentile; `None` when there are no values.
     pub(crate) fn longest(&self) -> Option<Duration> {
-        self.lock().latest.iter().map(|(_, value)| *value).max()
+        self.lock(Instant::now()).latest.iter().map(|(_, value)| *value).max()
     }
 
     /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
-        let mut values = self.lock();
+        let mut values = self.lock(Instant::now());
         if values.p95.is_none() {
             let mut all = [Duration::ZERO; REMEMBERED];
             let sorted = &mut all[..values.latest.len()];
@@ -81,9 +82,9 @@ impl Recent {
     }
 
     /// Drops the values that are too old and returns the rest.
-    fn lock(&self) -> MutexGuard<'_, Values> {
+    fn lock(&self, now: Instant) -> MutexGuard<'_, Values> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        while values.latest.front().is_some_and(|(at, _)| at.elapsed() > self.age_max) {
+        while values.latest.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > self.age_max) {
             values.change(|latest| _ = latest.pop_front());
         }
         values
@@ -118,8 +119,9 @@ pub(crate) struct Rate(Mutex<Option<(f64, Instant)>>);
 impl Rate {
     /// Counts it once.
     pub(crate) fn note(&self) {
-        let now = self.a_second() + RATE_OVER.as_secs_f64().recip();
-        mutex::set(&self.0, Some((now, Instant::now())));
+        let now = Instant::now();
+        let rate = self.at(now) + RATE_OVER.as_secs_f64().recip();
+        mutex::set(&self.0, Some((rate, now)));
     }
 
     /// Returns for how long it has not happened; `None` if it never has.
@@ -129,8 +131,13 @@ impl Rate {
 
     /// Returns how often. What is longer ago counts less.
     pub(crate) fn a_second(&self) -> f64 {
-        mutex::get(&self.0)
-            .map_or(0.0, |(rate, at)| rate * (-at.elapsed().as_secs_f64() / RATE_OVER.as_secs_f64()).exp())
+        self.at(Instant::now())
+    }
+
+    fn at(&self, now: Instant) -> f64 {
+        let over =
+            |since: Instant| now.saturating_duration_since(since).as_secs_f64() / RATE_OVER.as_secs_f64();
+        mutex::get(&self.0).map_or(0.0, |(rate, at)| rate * (-over(at)).exp())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::healing::HealingAction;
 use crate::ids::{JobId, WorkerId};
 use crate::interruption::Stage;
 use crate::ledger::{Entry, How, Interruption, Ledger};
-use crate::mutex::{get, set};
+use crate::mutex::{get, replace, set};
 use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, LimitedKind, Roster, WorkerReport};
 use crate::pressure::MachineReport;
@@ -101,9 +101,8 @@ impl Reporter {
                 tracing::info!("a job that was given up has ended; this worker can run jobs again");
             }
         }
-        let silent = self.monitor.last_beat().elapsed();
-        self.monitor.beat();
-        silent
+        let now = Instant::now();
+        now.saturating_duration_since(replace(&self.monitor.beat, now))
     }
 
     /// Shows the worker's stage.
@@ -444,10 +443,6 @@ impl Monitor {
             let label = ByStage { stage: one.as_str() };
             self.telemetry.stage.get_or_create(&label).set(i64::from(one == stage));
         }
-    }
-
-    fn beat(&self) {
-        set(&self.beat, Instant::now());
     }
 
     fn drained(&self, report: DrainReport) {

@@ -211,7 +211,7 @@ pub(super) struct Registered {
 /// A job without its types.
 #[async_trait]
 pub(super) trait Runnable: std::fmt::Debug + Send + Sync {
-    async fn run(&self, execution: Execution) -> RunOutcome;
+    async fn run(&self, execution: Box<Execution>) -> RunOutcome;
 }
 
 struct Typed<J>(J);
@@ -224,7 +224,7 @@ impl<J: Job> std::fmt::Debug for Typed<J> {
 
 #[async_trait]
 impl<J: Job> Runnable for Typed<J> {
-    async fn run(&self, execution: Execution) -> RunOutcome {
+    async fn run(&self, execution: Box<Execution>) -> RunOutcome {
         execute(&self.0, execution).await
     }
 }

@@ -876,13 +876,13 @@ impl Guardian {
 
     /// Settles the message; as `otherwise` returns, if its new body is too large for the queue.
     async fn settle_or(
-        self: Box<Self>,
+        mut self: Box<Self>,
         how: Settlement,
         otherwise: impl AsyncFnOnce() -> Option<Settlement>,
     ) -> Result<()> {
-        let Self { shared, lease, drain, .. } = *self;
+        let Self { shared, lease, drain, .. } = &mut *self;
         // Boxed, so that a guardian does not reserve memory for its end from the start.
-        Box::pin(settle(&shared, lease, drain, how, otherwise)).await
+        Box::pin(settle(shared, lease, drain.clone(), &how, otherwise)).await
     }
 }
 

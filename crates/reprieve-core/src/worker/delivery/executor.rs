@@ -120,7 +120,7 @@ pub(crate) enum RunOutcome {
 }
 
 /// Runs `job` until it ends or must stop.
-pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOutcome {
+pub(crate) async fn execute<J: Job>(job: &J, mut execution: Box<Execution>) -> RunOutcome {
     let revoked = execution.run.revoked.clone();
     // Losing the job ends every wait at once; a step is dropped at its next await.
     let ended = tokio::select! {
@@ -133,10 +133,10 @@ pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOut
 }
 
 impl Execution {
-    /// Must be called on the control thread.
-    pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Self {
+    /// Must be called on the control thread. Boxed, because several futures take it over.
+    pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Box<Self> {
         let presence = Arc::default();
-        Self {
+        Box::new(Self {
             shared: Arc::clone(shared),
             kind: Arc::clone(kind),
             run: Arc::clone(run),
@@ -149,7 +149,7 @@ impl Execution {
             chaperone: None,
             control: Handle::current(),
             rules: shared.rules.subscribe(),
-        }
+        })
     }
 
     /// Records that a suspect's run has ended, before the others go on. If this process dies later,

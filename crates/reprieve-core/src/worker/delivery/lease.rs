@@ -295,15 +295,15 @@ struct Settling<'a> {
 /// A dropped call may have settled the message; if not, the lease ends by itself.
 pub(super) async fn settle(
     shared: &Shared,
-    mut lease: Lease,
+    lease: &mut Lease,
     drain: watch::Receiver<Option<Deadline>>,
-    how: Settlement,
+    how: &Settlement,
     otherwise: impl AsyncFnOnce() -> Option<Settlement>,
 ) -> Result<()> {
-    let settled = settle_as(shared, &mut lease, drain.clone(), &how).await;
+    let settled = settle_as(shared, lease, drain.clone(), how).await;
     let settled = match settled {
         Err(error) if error.kind() == ErrorKind::TooLarge => match otherwise().await {
-            Some(how) => Box::pin(settle_as(shared, &mut lease, drain, &how)).await,
+            Some(how) => Box::pin(settle_as(shared, lease, drain, &how)).await,
             None => Err(error),
         },
         settled => settled,
@@ -346,7 +346,7 @@ async fn settle_as(
     let mut deadline = tokio::select! {
         biased;
         tighter = tightened(&mut drain, now, is_letter) => tighter,
-        done = settling.persist(&first) => return settling.end(done),
+        done = Box::pin(settling.persist(&first)) => return settling.end(done),
     };
     loop {
         let terms = terms(deadline);
@@ -365,19 +365,31 @@ async fn tightened(
     from: Option<Deadline>,
     is_letter: bool,
 ) -> Option<Deadline> {
-    let is_earlier = |to: Option<Deadline>, from: Option<Deadline>| {
-        to.is_some_and(|to| from.is_none_or(|from| to.report_by() < from.report_by()))
-    };
-    let mut tighter = drain.wait_for(|to| is_earlier(to, from)).await;
-    while is_letter && let Some(deadline) = tighter {
-        let most = sleep(deadline.left().mul_f64(DEAD_LETTER_SHARE));
+    let tighter = earlier(drain, from).await;
+    // Boxed: few settlements are letters.
+    if is_letter { Box::pin(most_of_it_has_passed(drain, tighter)).await } else { tighter }
+}
+
+/// Waits for a deadline before this one, or for one where there is none.
+async fn earlier(drain: &mut watch::Receiver<Option<Deadline>>, from: Option<Deadline>) -> Option<Deadline> {
+    let is_earlier =
+        |to: Option<Deadline>| to.is_some_and(|to| from.is_none_or(|from| to.report_by() < from.report_by()));
+    drain.wait_for(is_earlier).await
+}
+
+/// Waits until most of the time until the deadline has passed, also if that comes nearer. Returns the deadline.
+async fn most_of_it_has_passed(
+    drain: &mut watch::Receiver<Option<Deadline>>,
+    mut deadline: Option<Deadline>,
+) -> Option<Deadline> {
+    while let Some(until) = deadline {
         tokio::select! {
             biased;
-            next = drain.wait_for(|to| is_earlier(to, tighter)) => tighter = next,
-            () = most => break,
+            next = earlier(drain, deadline) => deadline = next,
+            () = sleep(until.left().mul_f64(DEAD_LETTER_SHARE)) => break,
         }
     }
-    tighter
+    deadline
 }
 
 /// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
