@@ -66,18 +66,29 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Whether it changes the market, whatever the machines do.
-    const fn is_of_market(self) -> bool {
-        matches!(self, Self::Price | Self::Capacity { .. })
+    /// Its place among the events of one moment: a job that is done then is not lost, and a machine that is asked for then
+    /// finds the market as it is from then on.
+    const fn rank(self) -> Rank {
+        match self {
+            Self::Done { .. } => Rank::Done,
+            Self::Price | Self::Capacity { .. } => Rank::Market,
+            _ => Rank::Other,
+        }
     }
 }
 
-/// An event with its time. Of one moment, changes of the market come first, so that a machine that is asked for then
-/// finds what holds from then on; of the others, the one that was scheduled first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Done,
+    Market,
+    Other,
+}
+
+/// An event with its time. Of one moment and rank, the one that was scheduled first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scheduled {
     at_ms: u64,
-    is_of_machines: bool,
+    rank: Rank,
     number: u64,
     event: Event,
 }
@@ -139,8 +150,8 @@ impl<'a> Run<'a> {
 
     pub(super) fn schedule(&mut self, at_ms: u64, event: Event) {
         self.scheduled += 1;
-        let is_of_machines = !event.is_of_market();
-        self.events.push(Reverse(Scheduled { at_ms, is_of_machines, number: self.scheduled, event }));
+        let rank = event.rank();
+        self.events.push(Reverse(Scheduled { at_ms, rank, number: self.scheduled, event }));
     }
 
     /// Makes the places of the fleet, and asks for machines.
@@ -149,8 +160,8 @@ impl<'a> Run<'a> {
             Upkeep::Autoscale { delay_ms, .. } => (self.wanted(), delay_ms),
             Upkeep::Nobody | Upkeep::Restore { .. } | Upkeep::Maintain { .. } => (self.strategy.instances, 0),
         };
-        let (regular, spot) = self.strategy.mix.split(wanted);
-        self.begin_market(spot);
+        let (regular, _) = self.strategy.mix.split(wanted);
+        self.begin_market();
         for index in 0..wanted {
             let role = if index < regular { Role::Regular } else { Role::Spot };
             self.machines.push(Machine::new(role, self.model.machines.slots));
@@ -163,20 +174,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn begin_market(&mut self, spot: u32) {
+    fn begin_market(&mut self) {
         let model = self.model;
         match &model.market.evictions {
             Evictions::Each(_) => {}
             Evictions::Together(_) => self.schedule_burst(),
             Evictions::Capacity(series) => {
                 let start_ms = self.draws.begins_ms(series);
-                let most = u64::from(series.most().max(1));
-                let scaled = move |count: u32| {
-                    u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
-                };
                 let mut counts = series.counts_from(start_ms);
-                self.capacity = counts.next().map_or(0, |(_, count)| scaled(count));
-                self.capacities = Some(Box::new(counts.map(move |(at_ms, count)| (at_ms, scaled(count)))));
+                self.capacity = counts.next().map_or(0, |(_, count)| count);
+                self.capacities = Some(Box::new(counts));
                 self.schedule_capacity();
             }
         }
