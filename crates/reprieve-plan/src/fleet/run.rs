@@ -1,5 +1,6 @@
 //! One run: events in the order of their time.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -10,6 +11,7 @@ use super::jobs::Jobs;
 use super::machine::{Machine, Role};
 use super::model::{Evictions, Model};
 use super::outcome::Outcome;
+use super::prices::PriceSteps;
 use super::strategy::{Strategy, Upkeep};
 use crate::vm_state::MaxPrice;
 
@@ -59,7 +61,7 @@ pub(super) enum Event {
     Visible { job: usize },
     /// A share of the machines is lost.
     Burst,
-    /// The Spot price changes.
+    /// The Spot price rises above the maximum.
     Price,
     /// The number of machines that can be had changes.
     Capacity { most: u32 },
@@ -107,6 +109,8 @@ pub(super) struct Run<'a> {
     pub(super) spot_running: u32,
     /// The most Spot machines that can be had.
     pub(super) capacity: u32,
+    /// What Spot machines cost: no more than regular ones.
+    pub(super) billed: Cow<'a, PriceSteps>,
     pub(super) draws: Draws,
     pub(super) random: ChaCha8Rng,
     pub(super) outcome: Outcome,
@@ -135,6 +139,7 @@ impl<'a> Run<'a> {
             running: 0,
             spot_running: 0,
             capacity: u32::MAX,
+            billed: model.market.spot.up_to(model.market.regular),
             random: draws.others(),
             draws,
             outcome: Outcome::default(),
@@ -187,8 +192,8 @@ impl<'a> Run<'a> {
                 self.schedule_capacity();
             }
         }
-        if matches!(self.strategy.max_price, MaxPrice::Of(_)) {
-            for at_ms in model.market.spot.changes() {
+        if let MaxPrice::Of(most) = self.strategy.max_price {
+            for at_ms in model.market.spot.rises_above(most) {
                 self.schedule(at_ms, Event::Price);
             }
         }
@@ -249,8 +254,7 @@ impl<'a> Run<'a> {
             self.choices += 1;
             return self.schedule_capacity();
         }
-        // To look at so many machines takes as long as an event.
-        self.scheduled += self.machines.len() as u64 / 32;
+        self.count_looks();
         let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
         self.evict_some(surplus);
         self.schedule_capacity();
@@ -271,13 +275,20 @@ impl<'a> Run<'a> {
 
     /// Evicts the machines whose maximum the price has passed.
     fn compare_prices(&mut self) {
-        if !self.strategy.max_price.allows(self.model.market.spot.at(self.now_ms)) {
-            for machine in 0..self.machines.len() {
-                if self.machines[machine].is_exposed() {
-                    self.evict(machine, true);
-                }
+        if self.spot_running == 0 {
+            return;
+        }
+        self.count_looks();
+        for machine in 0..self.machines.len() {
+            if self.machines[machine].is_exposed() {
+                self.evict(machine, true);
             }
         }
+    }
+
+    /// To look at so many machines takes as long as an event.
+    const fn count_looks(&mut self) {
+        self.scheduled += self.machines.len() as u64 / 32;
     }
 
     /// Whether no machine is left that could do the jobs, and none will come.

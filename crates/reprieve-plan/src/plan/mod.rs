@@ -119,7 +119,7 @@ impl Plan {
         let rows: Vec<_> = with_runs.map(|(strategy, summaries)| row(inputs, strategy, summaries)).collect();
         let (policies, few) =
             scenarios.first().map(|it| policies::rows(inputs, it, cores)).unwrap_or_default();
-        let advice = advice::advise(inputs, &rows);
+        let advice = advice::advise(inputs, &scenarios, &rows);
         let mut assumptions = assumptions::list(inputs, &scenarios, &rows);
         assumptions.extend(few);
         Ok(Self { scenarios, runs: played.runs, rows, policies, advice, assumptions })

@@ -99,10 +99,15 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// [`PlanError::TooManyEvents`] if that run has more than `events_max`.
+    /// [`PlanError::TooManyEvents`] if that run has more than `events_max`; [`PlanError::OnlySaves`] if a save takes as long
+    /// as the interval.
     pub(super) fn set_interval(&mut self, instances: u32, events_max: u64) -> Result<(), PlanError> {
         let work = &mut self.model.work;
-        work.set_interval_ms(young_ms(work.save_ms, between_ms(0, 0)));
+        let interval_ms = young_ms(work.save_ms, between_ms(0, 0));
+        if interval_ms <= work.save_ms {
+            return Err(PlanError::OnlySaves { save_ms: work.save_ms, interval_ms });
+        }
+        work.set_interval_ms(interval_ms);
         let pilot = simulate_within(&self.model, &Strategy::steady_fleet(instances), 0, events_max);
         if pilot.events > events_max {
             return Err(PlanError::TooManyEvents);
