@@ -17,7 +17,9 @@ pub(super) struct Unused;
 
 impl FromArgMatches for Unused {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let refuse = |fault: String| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{fault}\n"));
+        // Formatted here, because a parser would show the usage of the whole program.
+        let mut command = Command::new("reprieve plan").override_usage("reprieve plan [OPTIONS]");
+        let mut refuse = |fault| clap::Error::raw(ErrorKind::ArgumentConflict, fault).format(&mut command);
         fault(matches).map_or(Ok(Self), |fault| Err(refuse(fault)))
     }
 
