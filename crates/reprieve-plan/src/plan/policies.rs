@@ -72,7 +72,8 @@ pub(super) fn rows(
 }
 
 /// Such a task has no programme that is as good as the simpler policies in all markets.
-const WHOLE_JOBS: &str = "they are for jobs that save: of others the programme reckons losses roughly, and may cost more than simpler policies";
+const WHOLE_JOBS: &str =
+    "they are for jobs that save: the programme reckons what others lose roughly, and may cost more";
 
 const FEW: &str = "the deadline is far, or Spot changes often, so they would take long";
 
