@@ -3,6 +3,7 @@
 //! Azure's services.
 
 mod commands;
+mod files;
 mod format;
 mod out;
 mod stderr;

@@ -52,6 +52,19 @@ impl Cost {
         Self { nano_ms: nanos as u128 * MS_PER_HOUR }
     }
 
+    /// The cost of `bytes` at a price for each GB, 10^9 of them.
+    #[must_use]
+    pub fn of_bytes(per_gb: Price, bytes: u64) -> Self {
+        let nano_bytes = u128::from(per_gb.nanos_per_hour) * u128::from(bytes);
+        // Times the milliseconds of an hour, divided by 10^9.
+        Self { nano_ms: (nano_bytes / 10_000).saturating_mul(36) + nano_bytes % 10_000 * 36 / 10_000 }
+    }
+
+    /// What is left of this cost without a part of it.
+    pub(crate) const fn without(self, part: Self) -> Self {
+        Self { nano_ms: self.nano_ms.saturating_sub(part.nano_ms) }
+    }
+
     /// This cost `count` times.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
@@ -62,6 +75,12 @@ impl Cost {
     #[must_use]
     pub const fn micros(self) -> u128 {
         self.nano_ms.saturating_add(MS_PER_HOUR * 500) / (MS_PER_HOUR * 1000)
+    }
+
+    /// The cost in whole millionths: what is not nothing is one at least.
+    #[must_use]
+    pub fn micros_shown(self) -> u64 {
+        u64::try_from(self.micros()).unwrap_or(u64::MAX).max(u64::from(self.nano_ms > 0))
     }
 
     /// The cost in billionths of the currency, rounded half up.
@@ -124,6 +143,15 @@ mod tests {
     fn a_sum_of_parts_is_the_whole_to_the_last_billionth() {
         let parts: Cost = (0..3_600_000 / 7).map(|_| PRICE.cost(1, 7)).sum();
         assert_eq!(parts + PRICE.cost(1, 3_600_000 % 7), PRICE.cost(1, 3_600_000));
+    }
+
+    #[test]
+    fn a_few_bytes_cost_something() {
+        assert_eq!(Cost::of_bytes(PRICE, 1_000_000_000), Cost::from_nanos(192_000_000));
+        assert_eq!(Cost::of_bytes(PRICE, 40).nanos(), 8);
+        let tiny = Cost::of_bytes(Price::from_nanos_per_hour(20_000_000), 10);
+        assert_eq!((tiny.nanos(), tiny.micros(), tiny.micros_shown(), tiny.times(5).nanos()), (0, 0, 1, 1));
+        assert_eq!((Cost::default().micros_shown(), Cost::from_nanos(1_499).micros_shown()), (0, 1));
     }
 
     #[test]

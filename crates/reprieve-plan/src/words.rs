@@ -1,5 +1,7 @@
 //! Shares and times in sentences.
 
+use crate::money::Cost;
+
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60_000;
 
@@ -16,6 +18,17 @@ pub(crate) fn percent(share: f64) -> String {
     let zeros = (1..40).find(|zeros| percent * 10_f64.powi(*zeros) >= 1.0).unwrap_or(40);
     let digits = format!("{percent:.*}", usize::try_from(zeros).unwrap_or(0) + 1);
     digits.trim_end_matches('0').to_owned()
+}
+
+/// Money with six decimals, or as many as it has up to nine. Only nothing is shown as nothing.
+pub(crate) fn money(cost: Cost) -> String {
+    let nanos = cost.nanos();
+    if nanos == 0 && cost != Cost::default() {
+        return "less than 0.000000001".to_owned();
+    }
+    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let decimals = text.trim_end_matches('0').len().max(text.len() - 3);
+    text[..decimals].to_owned()
 }
 
 /// A length of time in seconds; in milliseconds where seconds would say too little.
@@ -59,7 +72,16 @@ const fn unit(ms: u64) -> (u64, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{at_least, at_most, percent, seconds, seconds_between};
+    use super::{at_least, at_most, money, percent, seconds, seconds_between};
+    use crate::money::{Cost, Price};
+
+    #[test]
+    fn only_nothing_is_no_money() {
+        let shown = [0, 46_000_000, 400, 8, 1_000_000_100].map(|nanos| money(Cost::from_nanos(nanos)));
+        assert_eq!(shown, ["0.000000", "0.046000", "0.0000004", "0.000000008", "1.0000001"]);
+        let least = Cost::of_bytes(Price::from_nanos_per_hour(1_000_000), 40);
+        assert_eq!(money(least), "less than 0.000000001");
+    }
 
     #[test]
     fn only_nothing_is_no_percent_and_only_all_is_a_hundred() {

@@ -58,7 +58,7 @@ fn evictions() -> impl proptest::strategy::Strategy<Value = Evictions> {
         }),
         (0.1..0.9, any::<u64>()).prop_map(|(available, seed)| {
             let chain = Markov { available, mean_up_ms: 60 * MINUTE_MS };
-            Evictions::Capacity(chain.series(100 * 60 * MINUTE_MS, seed))
+            Evictions::Capacity(chain.series(100 * 60 * MINUTE_MS, seed).times(8))
         }),
     ]
 }

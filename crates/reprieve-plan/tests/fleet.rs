@@ -298,8 +298,8 @@ fn no_more_machines_run_than_the_series_has() {
     let mut model = model(40, 30);
     // Half of the fleet, then all of it, for 30 min each: whatever the beginning, three quarters on average.
     let series = Series::parse(r#"{"metadata": {"gap_seconds": 1800}, "data": [2, 4]}"#).unwrap();
-    model.market.evictions = Evictions::Capacity(series);
     for (seed, instances) in (0..20).flat_map(|seed| [(seed, 4), (seed, 8)]) {
+        model.market.evictions = Evictions::Capacity(series.times(instances / 4));
         let outcome = simulate(&model, &replaced(instances), seed);
         let average_ms = u64::from(instances) * 45 * MINUTE_MS;
         for hour in &outcome.hours[..outcome.hours.len() - 1] {
@@ -550,11 +550,49 @@ fn a_machine_asked_for_when_the_capacity_changes_finds_the_new_one() {
         let mut model = model(400, 10);
         model.work.checkpoint_ms = None;
         model.machines.boot_ms = (0, 0);
-        model.market.evictions = Evictions::Capacity(series);
+        model.market.evictions = Evictions::Capacity(series.times(10));
         let outcome = simulate(&model, &Strategy::steady(10), 1);
         (outcome.finished_ms.expect("done") / MINUTE_MS, outcome.evictions)
     };
     let ((together_min, together), (apart_min, apart)) = (of(300), of(299));
     assert!(together_min.abs_diff(apart_min) * 10 <= apart_min, "{together_min} and {apart_min} min");
     assert!(together.abs_diff(apart) * 10 <= apart, "{together} and {apart} evictions");
+}
+
+#[test]
+fn a_series_has_numbers_of_machines_whatever_the_fleet_asks_for() {
+    let cost = |data: &str, instances: u32| {
+        let text = format!(r#"{{"metadata": {{"gap_seconds": 1800}}, "data": [{data}]}}"#);
+        let mut model = Model::new(8, HOUR_MS, SPOT, REGULAR);
+        model.market.evictions = Evictions::Capacity(Series::parse(&text).unwrap());
+        let outcome = simulate(&model, &replaced(instances), 1);
+        (outcome.finished_ms.expect("done") / HOUR_MS, outcome.evictions)
+    };
+    assert_eq!(cost("2, 2", 4), (4, 0), "two machines, and never more");
+    assert_eq!(cost("8, 4", 4), (2, 0), "more than the fleet asks for evict nobody as they become fewer");
+    assert_eq!(cost("9", 4), (2, 0));
+}
+
+#[test]
+fn a_job_that_is_done_when_the_capacity_falls_or_the_price_rises_is_not_lost() {
+    // Ten minutes of boot and job, of which the series has ten.
+    let mut model = Model::new(1, 5 * MINUTE_MS, SPOT, REGULAR);
+    model.work.checkpoint_ms = None;
+    model.machines.boot_ms = (5 * MINUTE_MS, 5 * MINUTE_MS);
+    let series = Series::parse(r#"{"metadata": {"gap_seconds": 600}, "data": [1, 0]}"#).unwrap();
+    let mut of_series = model.clone();
+    of_series.market.evictions = Evictions::Capacity(series);
+    // A run that begins while none is to be had gets its machine when the series has one again.
+    let strategy = Strategy { upkeep: Upkeep::Maintain { delay_ms: 0 }, ..replaced(1) };
+    of_series.market.retry_ms = 1;
+    for seed in 0..20 {
+        let outcome = simulate(&of_series, &strategy, seed);
+        let began_late = outcome.refusals > 0 && outcome.evictions == 0;
+        let tried_again = outcome.evictions == 1 && outcome.time.lost_ms < 5 * MINUTE_MS;
+        assert!(began_late || tried_again, "seed {seed}: {outcome:?}");
+    }
+    model.market.spot = PriceSteps::new(SPOT, [(10 * MINUTE_MS, REGULAR)]);
+    let limited = Strategy { max_price: MaxPrice::Of(SPOT), ..replaced(1) };
+    let outcome = simulate(&model, &limited, 1);
+    assert_eq!((outcome.finished_ms, outcome.evictions), (Some(10 * MINUTE_MS), 0));
 }

@@ -560,6 +560,36 @@ fn an_idle_month_costs_what_holds_after_the_known_prices() {
 }
 
 #[test]
+fn an_idle_month_at_a_price_above_the_maximum_has_no_spot_machine() {
+    let mut inputs = Inputs { max_price: MaxPrice::Of(price(60_000_000)), runs: 1, ..inputs() };
+    inputs.evictions = rate(0.0, Some(0.0));
+    inputs.prices.disks = price(1_000_000);
+    inputs.prices.spot = PriceSteps::new(price(50_000_000), [(HOUR_MS, price(90_000_000))]);
+    let found = plan(&inputs);
+    let idle = |name: &str| {
+        found.rows.iter().find(|row| row.strategy.name == name).map(|row| row.idle_month.micros())
+    };
+    // steady has no maximum: ten machines at 0.09 and their disks at 0.001, for 730 h.
+    assert_eq!((idle("steady-fleet"), idle("steady")), (Some(0), Some(664_300_000)));
+}
+
+#[test]
+fn a_run_lasts_until_its_deadline() {
+    // No Spot for nine days, and then for nine: whatever the beginning, a machine is there for the job before day 30.
+    let data = [["0"; 9], ["1"; 9]].concat().join(",");
+    let text = format!(r#"{{"metadata":{{"gap_seconds":86400}},"data":[{data}]}}"#);
+    let found = plan(&Inputs {
+        evictions: Known::Availability(Series::parse(&text).unwrap(), Source::Given),
+        deadline_ms: Some(30 * 24 * HOUR_MS),
+        boot_ms: Some((0, 0)),
+        can_save: false,
+        ..Inputs::new(2, 10 * HOUR_MS, 1, price(46_000_000), price(230_000_000))
+    });
+    let fleet = found.rows.iter().find(|row| row.strategy.name == "steady-fleet").expect("a row");
+    assert!((fleet.summaries[0].chance() - 1.0).abs() < f64::EPSILON, "{:?}", fleet.summaries[0].finished);
+}
+
+#[test]
 fn a_short_series_has_its_length_in_minutes() {
     let value_of = |gap_seconds: u32| {
         let text = format!(r#"{{"metadata":{{"gap_seconds":{gap_seconds}}},"data":[1,1,0,1]}}"#);

@@ -297,6 +297,10 @@ impl PriceRow {
     fn read(self) -> Option<PastPrice> {
         // The number may be written as a text.
         let price = parse_price(self.price?.get().trim_matches('"'))?;
+        if price.nanos_per_hour() == 0 {
+            // No machine is free: the price is unknown.
+            return None;
+        }
         Some(PastPrice { price, since: self.since.and_then(|since| since.parse().ok()) })
     }
 }

@@ -91,3 +91,22 @@ fn a_misspelt_variable_is_refused_before_anything_is_done() {
         assert!(ran.err.contains(&format!("{variable}: there is no such setting; did you mean")), "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn variables_of_prices_stop_no_command_of_a_store() {
+    let place = Place::new();
+    let client = place.client().await;
+    drop(client);
+    let batch = ["plan", "--like-batch", "--jobs", "1", "--job-time", "1m", "--vms", "1", "--runs", "1"];
+    let plan = [&batch[..], &["--spot-price", "0.1", "--regular-price", "1"]].concat();
+    for (variable, value) in [
+        ("REPRIEVE_CACHE_DIR", "cache"),
+        ("REPRIEVE_PRICES_URL", "http://127.0.0.1:1"),
+        ("REPRIEVE_MANAGEMENT_URL", "http://127.0.0.1:1"),
+    ] {
+        for args in [&["status"][..], &["report", "--prices", "cache"], &["clean", "--dry-run"], &plan] {
+            let ran: Ran = place.command(args).env(variable, value).output().expect("it runs").into();
+            assert!(!ran.err.contains("there is no such setting"), "{variable}, {args:?}: {ran:?}");
+        }
+    }
+}

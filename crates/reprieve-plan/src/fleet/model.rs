@@ -87,8 +87,7 @@ pub enum Evictions {
     Each(Lifetime),
     /// Several at a moment, as a fleet of a trace lost them.
     Together(Bursts),
-    /// As the number of machines falls that can be had. The most of the series is all that the fleet asks for, and
-    /// a run begins at a random moment of it.
+    /// As the number of Spot machines falls that can be had. A run begins at a random moment of the series.
     Capacity(Series),
 }
 

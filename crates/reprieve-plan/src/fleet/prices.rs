@@ -1,5 +1,7 @@
 //! The price of a Spot machine over time.
 
+use std::borrow::Cow;
+
 use crate::money::{Cost, Price};
 
 const HOUR_MS: u128 = 3_600_000;
@@ -9,13 +11,16 @@ const HOUR_MS: u128 = 3_600_000;
 pub struct PriceSteps {
     /// The first is from zero on, and times rise.
     steps: Vec<(u64, Price)>,
+    /// What a machine has cost at the beginning of each.
+    sums: Vec<Cost>,
+    highest: Price,
 }
 
 impl PriceSteps {
     /// One price for all time.
     #[must_use]
     pub fn constant(price: Price) -> Self {
-        Self { steps: vec![(0, price)] }
+        Self::of(vec![(0, price)])
     }
 
     /// `first`, and then each price from its time on.
@@ -33,7 +38,32 @@ impl PriceSteps {
             );
             steps.push((at_ms, price));
         }
-        Self { steps }
+        Self::of(steps)
+    }
+
+    fn of(steps: Vec<(u64, Price)>) -> Self {
+        let highest = steps.iter().map(|(_, price)| *price).max().unwrap_or(Price::from_nanos_per_hour(0));
+        let costs = steps.windows(2).map(|pair| pair[0].1.cost(1, pair[1].0 - pair[0].0));
+        let later = costs.scan(Cost::default(), |sum, cost| {
+            *sum += cost;
+            Some(*sum)
+        });
+        let sums = std::iter::once(Cost::default()).chain(later).collect();
+        Self { steps, sums, highest }
+    }
+
+    /// The same prices, but none above `limit`.
+    pub(super) fn up_to(&self, limit: Price) -> Cow<'_, Self> {
+        if self.highest <= limit {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self::of(self.steps.iter().map(|(at_ms, price)| (*at_ms, limit.min(*price))).collect()))
+    }
+
+    /// When the price rises above `limit`, which it was not above before.
+    pub(super) fn rises_above(&self, limit: Price) -> impl Iterator<Item = u64> {
+        let pairs = self.steps.windows(2).filter(move |pair| pair[0].1 <= limit && pair[1].1 > limit);
+        pairs.map(|pair| pair[1].0)
     }
 
     /// The price at a moment.
@@ -75,14 +105,15 @@ impl PriceSteps {
     /// The cost of one machine from `from_ms` to `to_ms`, of which no hour costs more than `limit`.
     #[must_use]
     pub fn cost(&self, from_ms: u64, to_ms: u64, limit: Price) -> Cost {
-        let first = self.steps.partition_point(|(at_ms, _)| *at_ms <= from_ms) - 1;
-        let ends = self.steps[first..].iter().skip(1).map(|(at_ms, _)| *at_ms).chain([u64::MAX]);
-        let steps = self.steps[first..].iter().zip(ends).take_while(|((start_ms, _), _)| *start_ms < to_ms);
-        let parts = steps.map(|((start_ms, price), end_ms)| {
-            let time_ms = end_ms.min(to_ms).saturating_sub(from_ms.max(*start_ms));
-            limit.min(*price).cost(1, time_ms)
-        });
-        parts.sum()
+        let steps = self.up_to(limit);
+        if from_ms < to_ms { steps.until(to_ms).without(steps.until(from_ms)) } else { Cost::default() }
+    }
+
+    /// What a machine has cost since the beginning.
+    fn until(&self, now_ms: u64) -> Cost {
+        let step = self.steps.partition_point(|(at_ms, _)| *at_ms <= now_ms) - 1;
+        let (since_ms, price) = self.steps[step];
+        self.sums[step] + price.cost(1, now_ms - since_ms)
     }
 }
 
@@ -107,6 +138,12 @@ mod tests {
         assert_eq!(steps.cost(4 * HOUR_MS, 5 * HOUR_MS, price(30)).nanos(), 20);
         assert_eq!((steps.bounds(), steps.mean(4 * HOUR_MS, price(30))), ((price(10), price(40)), price(22)));
         assert_eq!(PriceSteps::constant(price(7)).mean(3, price(30)), price(7));
+        assert_eq!(steps.cost(2 * HOUR_MS, HOUR_MS, price(30)).nanos(), 0);
+        let rises = |limit| steps.rises_above(price(limit)).collect::<Vec<_>>();
+        assert_eq!(
+            [rises(5), rises(10), rises(20), rises(40)],
+            [vec![], vec![HOUR_MS], vec![HOUR_MS], vec![]]
+        );
         assert_eq!([0, HOUR_MS - 1, HOUR_MS].map(|at| steps.at(at)), [price(10), price(10), price(40)]);
     }
 }

@@ -1,5 +1,6 @@
 //! One run: events in the order of their time.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -10,6 +11,7 @@ use super::jobs::Jobs;
 use super::machine::{Machine, Role};
 use super::model::{Evictions, Model};
 use super::outcome::Outcome;
+use super::prices::PriceSteps;
 use super::strategy::{Strategy, Upkeep};
 use crate::vm_state::MaxPrice;
 
@@ -59,25 +61,36 @@ pub(super) enum Event {
     Visible { job: usize },
     /// A share of the machines is lost.
     Burst,
-    /// The Spot price changes.
+    /// The Spot price rises above the maximum.
     Price,
     /// The number of machines that can be had changes.
     Capacity { most: u32 },
 }
 
 impl Event {
-    /// Whether it changes the market, whatever the machines do.
-    const fn is_of_market(self) -> bool {
-        matches!(self, Self::Price | Self::Capacity { .. })
+    /// Its place among the events of one moment: a job that is done then is not lost, and a machine that is asked for then
+    /// finds the market as it is from then on.
+    const fn rank(self) -> Rank {
+        match self {
+            Self::Done { .. } => Rank::Done,
+            Self::Price | Self::Capacity { .. } => Rank::Market,
+            _ => Rank::Other,
+        }
     }
 }
 
-/// An event with its time. Of one moment, changes of the market come first, so that a machine that is asked for then
-/// finds what holds from then on; of the others, the one that was scheduled first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Done,
+    Market,
+    Other,
+}
+
+/// An event with its time. Of one moment and rank, the one that was scheduled first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scheduled {
     at_ms: u64,
-    is_of_machines: bool,
+    rank: Rank,
     number: u64,
     event: Event,
 }
@@ -96,6 +109,8 @@ pub(super) struct Run<'a> {
     pub(super) spot_running: u32,
     /// The most Spot machines that can be had.
     pub(super) capacity: u32,
+    /// What Spot machines cost: no more than regular ones.
+    pub(super) billed: Cow<'a, PriceSteps>,
     pub(super) draws: Draws,
     pub(super) random: ChaCha8Rng,
     pub(super) outcome: Outcome,
@@ -124,6 +139,7 @@ impl<'a> Run<'a> {
             running: 0,
             spot_running: 0,
             capacity: u32::MAX,
+            billed: model.market.spot.up_to(model.market.regular),
             random: draws.others(),
             draws,
             outcome: Outcome::default(),
@@ -139,8 +155,8 @@ impl<'a> Run<'a> {
 
     pub(super) fn schedule(&mut self, at_ms: u64, event: Event) {
         self.scheduled += 1;
-        let is_of_machines = !event.is_of_market();
-        self.events.push(Reverse(Scheduled { at_ms, is_of_machines, number: self.scheduled, event }));
+        let rank = event.rank();
+        self.events.push(Reverse(Scheduled { at_ms, rank, number: self.scheduled, event }));
     }
 
     /// Makes the places of the fleet, and asks for machines.
@@ -149,8 +165,8 @@ impl<'a> Run<'a> {
             Upkeep::Autoscale { delay_ms, .. } => (self.wanted(), delay_ms),
             Upkeep::Nobody | Upkeep::Restore { .. } | Upkeep::Maintain { .. } => (self.strategy.instances, 0),
         };
-        let (regular, spot) = self.strategy.mix.split(wanted);
-        self.begin_market(spot);
+        let (regular, _) = self.strategy.mix.split(wanted);
+        self.begin_market();
         for index in 0..wanted {
             let role = if index < regular { Role::Regular } else { Role::Spot };
             self.machines.push(Machine::new(role, self.model.machines.slots));
@@ -163,25 +179,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn begin_market(&mut self, spot: u32) {
+    fn begin_market(&mut self) {
         let model = self.model;
         match &model.market.evictions {
             Evictions::Each(_) => {}
             Evictions::Together(_) => self.schedule_burst(),
             Evictions::Capacity(series) => {
                 let start_ms = self.draws.begins_ms(series);
-                let most = u64::from(series.most().max(1));
-                let scaled = move |count: u32| {
-                    u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
-                };
                 let mut counts = series.counts_from(start_ms);
-                self.capacity = counts.next().map_or(0, |(_, count)| scaled(count));
-                self.capacities = Some(Box::new(counts.map(move |(at_ms, count)| (at_ms, scaled(count)))));
+                self.capacity = counts.next().map_or(0, |(_, count)| count);
+                self.capacities = Some(Box::new(counts));
                 self.schedule_capacity();
             }
         }
-        if matches!(self.strategy.max_price, MaxPrice::Of(_)) {
-            for at_ms in model.market.spot.changes() {
+        if let MaxPrice::Of(most) = self.strategy.max_price {
+            for at_ms in model.market.spot.rises_above(most) {
                 self.schedule(at_ms, Event::Price);
             }
         }
@@ -242,8 +254,7 @@ impl<'a> Run<'a> {
             self.choices += 1;
             return self.schedule_capacity();
         }
-        // To look at so many machines takes as long as an event.
-        self.scheduled += self.machines.len() as u64 / 32;
+        self.count_looks();
         let surplus = self.exposed().skip(usize::try_from(most).unwrap_or(usize::MAX)).count();
         self.evict_some(surplus);
         self.schedule_capacity();
@@ -264,13 +275,20 @@ impl<'a> Run<'a> {
 
     /// Evicts the machines whose maximum the price has passed.
     fn compare_prices(&mut self) {
-        if !self.strategy.max_price.allows(self.model.market.spot.at(self.now_ms)) {
-            for machine in 0..self.machines.len() {
-                if self.machines[machine].is_exposed() {
-                    self.evict(machine, true);
-                }
+        if self.spot_running == 0 {
+            return;
+        }
+        self.count_looks();
+        for machine in 0..self.machines.len() {
+            if self.machines[machine].is_exposed() {
+                self.evict(machine, true);
             }
         }
+    }
+
+    /// To look at so many machines takes as long as an event.
+    const fn count_looks(&mut self) {
+        self.scheduled += self.machines.len() as u64 / 32;
     }
 
     /// Whether no machine is left that could do the jobs, and none will come.

@@ -115,7 +115,7 @@ impl Run<'_> {
         let is_spot = self.machines[machine].role == Role::Spot;
         if is_spot {
             // The price of a Spot machine, whose limit is a regular one's, and never its maximum.
-            self.outcome.cost.spot += market.spot.cost(from_ms, to_ms, market.regular);
+            self.outcome.cost.spot += self.billed.cost(from_ms, to_ms, market.regular);
         } else {
             self.outcome.cost.regular += market.regular.cost(1, to_ms - from_ms);
         }

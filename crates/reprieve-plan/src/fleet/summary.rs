@@ -6,6 +6,7 @@ use super::model::Model;
 use super::outcome::{HourUse, Outcome, SlotTime};
 use super::run::simulate_within;
 use super::strategy::Strategy;
+use crate::money::Cost;
 
 /// What a strategy costs, and when it is done, over many seeds.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,19 +154,20 @@ impl Summary {
             |outcome: &Outcome| deadline_ms.map_or(finished(outcome), |deadline_ms| outcome.met(deadline_ms));
         let most = |of: fn(&Outcome) -> u32| outcomes.iter().map(of).max().unwrap_or_default();
         let mean_ms = |of: fn(&SlotTime) -> u64| mean_u64(outcomes.iter().map(|outcome| of(&outcome.time)));
-        let part = |of: fn(&Outcome) -> u128| mean_u64(outcomes.iter().map(|outcome| saturated(of(outcome))));
-        let costs_micros = sorted(outcomes.iter().map(|outcome| saturated(outcome.cost.total().micros())));
+        let part =
+            |of: fn(&Outcome) -> Cost| mean_u64(outcomes.iter().map(|outcome| of(outcome).micros_shown()));
+        let costs_micros = sorted(outcomes.iter().map(|outcome| outcome.cost.total().micros_shown()));
         let finishes_ms = sorted(outcomes.iter().map(|outcome| outcome.finished_ms.unwrap_or(limit_ms)));
         Self {
             runs: count(outcomes.len()),
             cost_micros: Spread::of_sorted(&costs_micros),
             parts_micros: [
-                part(|outcome| outcome.cost.regular.micros()),
-                part(|outcome| outcome.cost.spot.micros()),
-                part(|outcome| outcome.cost.disks.micros()),
-                part(|outcome| outcome.cost.saves.micros()),
-                part(|outcome| outcome.cost.always.micros()),
-                part(|outcome| outcome.cost.traffic.micros()),
+                part(|outcome| outcome.cost.regular),
+                part(|outcome| outcome.cost.spot),
+                part(|outcome| outcome.cost.disks),
+                part(|outcome| outcome.cost.saves),
+                part(|outcome| outcome.cost.always),
+                part(|outcome| outcome.cost.traffic),
             ],
             finished_ms: Spread::of_sorted(&finishes_ms),
             finished: count(outcomes.iter().filter(|outcome| finished(outcome)).count()),

@@ -37,7 +37,9 @@ impl Rate {
     ///
     /// The interval is that of Fay and Feuer (1997) for weighted sums of rare events. The events are the moments of
     /// eviction, each with the number of its machines as its weight: machines are evicted together, and ten of one
-    /// moment tell hardly more than one. It supposes that moments come independently, at one rate.
+    /// moment tell hardly more than one. It supposes that moments come independently, at one rate, and that there is none
+    /// with more machines than the largest seen: of fleets whose rare moments take nearly all, it holds the true rate less
+    /// often than it says.
     #[must_use]
     pub fn of(seen: &[Seen]) -> Option<Self> {
         let machine_ms = seen.iter().map(Seen::lived_ms).fold(0, u64::saturating_add);

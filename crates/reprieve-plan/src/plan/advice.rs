@@ -1,7 +1,9 @@
 //! Which strategy to take, and why: the cheapest that meets the deadline and the budget in every world.
 
 use super::inputs::{Inputs, Known};
+use super::scenario::Scenario;
 use super::{Cost, Row, Summary};
+use crate::words::at_most;
 
 /// The least chance to meet the deadline of a strategy that is advised.
 pub const CHANCE_MIN: f64 = 0.95;
@@ -56,7 +58,7 @@ impl Worst {
 }
 
 /// Advises by `rows`, the first of which is all regular.
-pub(super) fn advise(inputs: &Inputs, rows: &[Row]) -> Advice {
+pub(super) fn advise(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row]) -> Advice {
     let worst: Vec<_> = rows.iter().map(|row| Worst::of(&row.summaries)).collect();
     let cheapest = |indices: &mut dyn Iterator<Item = usize>| {
         indices.min_by(|a, b| worst[*a].cost.total_cmp(&worst[*b].cost))
@@ -64,7 +66,7 @@ pub(super) fn advise(inputs: &Inputs, rows: &[Row]) -> Advice {
     let within = cheapest(&mut (0..rows.len()).filter(|index| worst[*index].is_within(inputs)));
     let with_spot = cheapest(&mut (0..rows.len()).filter(|index| rows[*index].strategy.uses_spot()));
     match (within, with_spot) {
-        (None, _) => nothing(inputs, rows, &worst),
+        (None, _) => nothing(inputs, scenarios, rows, &worst),
         (Some(0), Some(spot)) => no_spot(inputs, rows, &worst, spot),
         (Some(index), _) if worst[0].is_within(inputs) && saving(&worst, index) < SAVING_MIN => Advice {
             verdict: Verdict::NoSpot,
@@ -126,7 +128,7 @@ fn no_spot(inputs: &Inputs, rows: &[Row], worst: &[Worst], spot: usize) -> Advic
     Advice { verdict: Verdict::NoSpot, strategy: Some(0), reason }
 }
 
-fn nothing(inputs: &Inputs, rows: &[Row], worst: &[Worst]) -> Advice {
+fn nothing(inputs: &Inputs, scenarios: &[Scenario], rows: &[Row], worst: &[Worst]) -> Advice {
     let timely = (0..rows.len())
         .filter(|index| worst[*index].chance >= CHANCE_MIN)
         .min_by_key(|index| worst[*index].cost_p90);
@@ -137,12 +139,27 @@ fn nothing(inputs: &Inputs, rows: &[Row], worst: &[Worst]) -> Advice {
             usd_up(worst[index].cost_p90)
         ),
         None => format!(
-            "no strategy {} in {} of the runs: allow more time or more machines",
+            "no strategy {} in {} of the runs: {}",
             if inputs.deadline_ms.is_some() { "meets the deadline" } else { "is done" },
-            percent(CHANCE_MIN)
+            percent(CHANCE_MIN),
+            scenarios
+                .iter()
+                .find_map(mostly_saves)
+                .unwrap_or_else(|| "allow more time or more machines".to_owned())
         ),
     };
     Advice { verdict: Verdict::Nothing, strategy: None, reason }
+}
+
+/// That jobs save for most of the time in this world, where they do.
+fn mostly_saves(scenario: &Scenario) -> Option<String> {
+    let work = &scenario.model.work;
+    let interval_ms = work.interval_ms().filter(|interval_ms| work.save_ms > interval_ms / 2)?;
+    Some(format!(
+        "a save takes {} of each {}, longer than the work that it protects, so make saves shorter, or let jobs save nothing",
+        at_most(work.save_ms),
+        at_most(interval_ms)
+    ))
 }
 
 /// To a cent, and below a dollar to a hundredth of one; what is not nothing is never shown as nothing.

@@ -6,6 +6,7 @@ use super::inputs::{
 use super::scenario::{Scenario, save_ms};
 use super::{Row, Summary, is_balanced};
 use crate::fleet::{FLEET_DELAY_MS, Mix};
+use crate::money::Cost;
 use crate::vm_state::MaxPrice;
 use crate::words::{self, seconds, seconds_between};
 
@@ -217,7 +218,7 @@ fn interval(inputs: &Inputs, scenarios: &[Scenario]) -> Option<Assumption> {
 }
 
 fn prices(inputs: &Inputs) -> Assumption {
-    let usd = |price: crate::money::Price| price.cost(1, 3_600_000);
+    let usd = |price: crate::money::Price| words::money(price.cost(1, 3_600_000));
     let prices = &inputs.prices;
     let value = format!(
         "Spot {}, regular {}, disks {}, whatever runs {} USD an hour; without your discounts",
@@ -243,11 +244,15 @@ fn save_cost(inputs: &Inputs) -> Assumption {
 
 fn traffic(inputs: &Inputs) -> Assumption {
     let cost = inputs.prices.traffic;
-    if cost.nanos() == 0 {
+    if cost == Cost::default() {
         let why = "the store is in the machines' region, where traffic is free; results and inputs of jobs are not counted";
         return assumption("traffic between regions", "none", Source::Assumed(why));
     }
-    assumption("traffic between regions", format!("{cost} USD for each save and each restore"), Source::Given)
+    assumption(
+        "traffic between regions",
+        format!("{} USD for each save and each restore", words::money(cost)),
+        Source::Given,
+    )
 }
 
 fn max_price(inputs: &Inputs) -> Assumption {
@@ -261,7 +266,7 @@ fn max_price(inputs: &Inputs) -> Assumption {
             let value = format!(
                 "{} USD an hour: a machine is evicted when the price passes it, and none is to be had until it falls \
                  again; steady has none, because Azure restores nothing that was evicted for its price",
-                price.cost(1, 3_600_000)
+                words::money(price.cost(1, 3_600_000))
             );
             assumption("maximum price", value, Source::Given)
         }

@@ -279,6 +279,13 @@ pub enum PlanError {
     TooLong,
     /// A run has more events than can be simulated in good time.
     TooManyEvents,
+    /// Jobs would save all the time.
+    OnlySaves {
+        /// The time of a save.
+        save_ms: u64,
+        /// The time after which workers save again.
+        interval_ms: u64,
+    },
     /// Regular machines alone take longer than the deadline allows.
     ImpossibleDeadline {
         /// The deadline.
@@ -318,6 +325,13 @@ impl fmt::Display for PlanError {
             Self::TooManyEvents => f.write_str(
                 "a run has too many events to be simulated: give fewer machines, a trace with coarser steps, or a \
                  shorter batch",
+            ),
+            Self::OnlySaves { save_ms, interval_ms } => write!(
+                f,
+                "a save takes {}, and jobs save again {} after they began to, so they would do nothing else: make saves \
+                 shorter, or let jobs save nothing",
+                at_most(*save_ms),
+                at_most(*interval_ms),
             ),
             Self::ImpossibleDeadline { deadline_ms, needed_ms } => write!(
                 f,

@@ -22,7 +22,11 @@ impl Known {
             low: rate.low,
             high: Some(rate.high).filter(|high| *high < 1.0),
             pattern: (losses.len() >= MOMENTS_MIN && takes_time).then_some(losses),
-            source: Source::Measured(format!("the ledger: {}", rate.beside(azure))),
+            // Rare moments that take all may not have come yet.
+            source: Source::Measured(format!(
+                "the ledger: {}; a moment with more machines than any seen is not in the interval",
+                rate.beside(azure)
+            )),
         })
     }
 }
@@ -56,7 +60,7 @@ mod tests {
         assert!((0.004..0.01).contains(&low) && (0.01..0.02).contains(&high), "{low} to {high}");
         assert_eq!(pattern.map(|losses| losses.len()), Some(10));
         let expected = "the ledger: measured 1 % an hour (0.5 to 1.8) in 1000 h of machines, Azure says 5 to 10 %, which \
-                        is more";
+                        is more; a moment with more machines than any seen is not in the interval";
         assert_eq!(source, Source::Measured(expected.to_owned()));
     }
 

@@ -44,7 +44,7 @@ use std::thread;
 
 use crate::fleet::{Mix, Model, Strategy, Summary, simulate_within};
 use crate::money::{Cost, Price};
-use crate::vm_state::MaxPrice;
+use crate::vm_state::{EvictionPolicy, MaxPrice};
 
 pub use advice::{Advice, CHANCE_MIN, SAVING_MIN, Verdict};
 pub use assumptions::Assumption;
@@ -119,7 +119,7 @@ impl Plan {
         let rows: Vec<_> = with_runs.map(|(strategy, summaries)| row(inputs, strategy, summaries)).collect();
         let (policies, few) =
             scenarios.first().map(|it| policies::rows(inputs, it, cores)).unwrap_or_default();
-        let advice = advice::advise(inputs, &rows);
+        let advice = advice::advise(inputs, &scenarios, &rows);
         let mut assumptions = assumptions::list(inputs, &scenarios, &rows);
         assumptions.extend(few);
         Ok(Self { scenarios, runs: played.runs, rows, policies, advice, assumptions })
@@ -199,9 +199,13 @@ fn idle_month(inputs: &Inputs, strategy: &Strategy) -> Cost {
     let (regular, spot) = strategy.idle();
     let prices = &inputs.prices;
     let month = |price: Price, machines| price.cost(machines, MONTH_MS);
+    // A month is after the batch, and after what is known of prices.
+    let price = prices.spot.last();
+    let running = if strategy.max_price.allows(price) { spot } else { 0 };
+    // Deallocated machines keep their disks.
+    let kept = if strategy.policy == EvictionPolicy::Deallocate { spot } else { running };
     month(prices.regular, regular)
-        // A month is after the batch, and after what is known of prices.
-        + month(prices.spot.last().min(prices.regular), spot)
-        + month(prices.disks, regular.saturating_add(spot))
+        + month(price.min(prices.regular), running)
+        + month(prices.disks, regular.saturating_add(kept))
         + month(prices.always, 1)
 }

@@ -51,10 +51,13 @@ pub(super) fn rows(
         }
     };
     let (Some(deadline_ms), Some(series)) = (inputs.deadline_ms, series) else { return Default::default() };
+    if !inputs.can_save {
+        return (Vec::new(), Some(left_out(WHOLE_JOBS)));
+    }
     let Some(task) = task(inputs, scenario, deadline_ms) else { return Default::default() };
     let runs = affordable(inputs, &task, series);
     if runs == 0 {
-        return (Vec::new(), Some(few("left out")));
+        return (Vec::new(), Some(left_out(FEW)));
     }
     let windows = series.draw_windows(deadline_ms, runs, inputs.seed);
     let programme = Programme::new(&task);
@@ -65,11 +68,20 @@ pub(super) fn rows(
     let each = policies.iter().zip(outcomes.chunks(windows.len().max(1)));
     let rows = each.map(|(policy, outcomes)| summarise(policy.name(), outcomes)).collect();
     let is_fewer = (runs as u64) < u64::from(inputs.runs);
-    (rows, is_fewer.then(|| few(&format!("in {runs} windows instead of {}", inputs.runs))))
+    (rows, is_fewer.then(|| said(&format!("in {runs} windows instead of {}", inputs.runs), FEW)))
 }
 
-fn few(value: &str) -> Assumption {
-    let why = "the deadline is far, or Spot changes often, so they would take long";
+/// Such a task has no programme that is as good as the simpler policies in all markets.
+const WHOLE_JOBS: &str =
+    "they are for jobs that save: the programme reckons what others lose roughly, and may cost more";
+
+const FEW: &str = "the deadline is far, or Spot changes often, so they would take long";
+
+fn left_out(why: &'static str) -> Assumption {
+    said("left out", why)
+}
+
+fn said(value: &str, why: &'static str) -> Assumption {
     Assumption { subject: "deadline policies", value: value.to_owned(), source: Source::Assumed(why) }
 }
 
@@ -102,7 +114,7 @@ fn task(inputs: &Inputs, scenario: &Scenario, deadline_ms: u64) -> Option<Task> 
 }
 
 fn summarise(name: &'static str, outcomes: &[Outcome]) -> PolicyRow {
-    let micros = |outcome: &Outcome| u64::try_from(outcome.cost.micros()).unwrap_or(u64::MAX);
+    let micros = |outcome: &Outcome| outcome.cost.micros_shown();
     let runs = u32::try_from(outcomes.len()).unwrap_or(u32::MAX);
     let lost_ms: u64 = outcomes.iter().map(|outcome| outcome.lost_ms).sum();
     let evictions: u64 = outcomes.iter().map(|outcome| u64::from(outcome.evictions)).sum();

@@ -84,13 +84,14 @@ fn scenario(inputs: &Inputs, name: String, evictions: Evictions) -> Scenario {
     Scenario { name, model }
 }
 
-/// Ten times the work of each slot, and a week at least: a batch that takes longer than that is not being done.
-/// No more than a run may have.
+/// Ten times the work of each slot, and a week and the deadline at least: a batch that takes longer than that is not being
+/// done. No more than a run may have.
 fn limit_ms(inputs: &Inputs) -> u64 {
     let slots = u64::from(inputs.instances.max(1)) * u64::from(inputs.slots.max(1));
     let work_ms = inputs.jobs_ms.iter().fold(0, |sum: u64, job_ms| sum.saturating_add(*job_ms));
     let longest_ms = inputs.jobs_ms.iter().copied().max().unwrap_or_default();
-    (work_ms / slots).max(longest_ms).saturating_mul(10).clamp(LIMIT_MIN_MS, LIMIT_MAX_MS)
+    let least_ms = inputs.deadline_ms.unwrap_or(0).clamp(LIMIT_MIN_MS, LIMIT_MAX_MS);
+    (work_ms / slots).max(longest_ms).saturating_mul(10).clamp(least_ms, LIMIT_MAX_MS)
 }
 
 impl Scenario {
@@ -98,10 +99,15 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// [`PlanError::TooManyEvents`] if that run has more than `events_max`.
+    /// [`PlanError::TooManyEvents`] if that run has more than `events_max`; [`PlanError::OnlySaves`] if a save takes as long
+    /// as the interval.
     pub(super) fn set_interval(&mut self, instances: u32, events_max: u64) -> Result<(), PlanError> {
         let work = &mut self.model.work;
-        work.set_interval_ms(young_ms(work.save_ms, between_ms(0, 0)));
+        let interval_ms = young_ms(work.save_ms, between_ms(0, 0));
+        if interval_ms <= work.save_ms {
+            return Err(PlanError::OnlySaves { save_ms: work.save_ms, interval_ms });
+        }
+        work.set_interval_ms(interval_ms);
         let pilot = simulate_within(&self.model, &Strategy::steady_fleet(instances), 0, events_max);
         if pilot.events > events_max {
             return Err(PlanError::TooManyEvents);

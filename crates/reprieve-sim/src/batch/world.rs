@@ -185,12 +185,7 @@ impl<'a> World<'a> {
             Evictions::Each(_) => {}
             Evictions::Together(_) => self.schedule_loss(),
             Evictions::Capacity(series) => {
-                let most = u64::from(series.most().max(1));
-                let scaled = move |count: u32| {
-                    u32::try_from(u64::from(count) * u64::from(spot) / most).unwrap_or(spot)
-                };
-                let counts = series.counts_from(self.draws.begins_ms(series));
-                self.capacities = Box::new(counts.map(move |(at_ms, count)| (at_ms, scaled(count))));
+                self.capacities = Box::new(series.counts_from(self.draws.begins_ms(series)));
                 self.capacity = self.capacities.next().map_or(0, |(_, most)| most);
                 self.schedule_capacity();
             }

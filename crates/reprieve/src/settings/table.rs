@@ -409,21 +409,24 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
 
 /// Names of variables that other programs of the project read, that they set for the programs that they start,
 /// or that are outputs of its templates, which azd puts into the environment.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 22] = [
     "REPRIEVE_ALLOWED_IPS",
     "REPRIEVE_APPLICATION",
     "REPRIEVE_APPLICATION_VERSION",
     "REPRIEVE_AZ_TIMEOUT",
     "REPRIEVE_BIN",
     "REPRIEVE_BUDGET_START",
+    "REPRIEVE_CACHE_DIR",
     "REPRIEVE_CLI",
     "REPRIEVE_COMPUTE_FLEETS",
     "REPRIEVE_CONTACT_EMAILS",
     "REPRIEVE_CURRENT_CAPACITIES",
     "REPRIEVE_INSTANCES",
+    "REPRIEVE_MANAGEMENT_URL",
     "REPRIEVE_NAME",
     "REPRIEVE_NSPAWN_ISOLATED",
     "REPRIEVE_PRESET",
+    "REPRIEVE_PRICES_URL",
     "REPRIEVE_QUEUES",
     "REPRIEVE_REAL_AZ",
     "REPRIEVE_SCALE_SETS",

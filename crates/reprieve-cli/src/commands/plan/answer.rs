@@ -109,7 +109,7 @@ pub(super) struct AzureSays {
 #[derive(Debug, Serialize)]
 pub(super) struct World {
     pub(super) name: String,
-    /// The interval of saves; `null`: none.
+    /// The interval from the beginning of a save to that of the next; `null`: none.
     pub(super) checkpoint_every_ms: Option<u64>,
 }
 
@@ -256,7 +256,7 @@ impl Table {
         });
         let worlds = plan.scenarios.iter().map(|scenario| World {
             name: scenario.name.clone(),
-            checkpoint_every_ms: scenario.model.work.checkpoint_ms.map(std::num::NonZeroU64::get),
+            checkpoint_every_ms: scenario.model.work.interval_ms(),
         });
         let verdict = match plan.advice.verdict {
             Verdict::Spot => "spot",
@@ -334,7 +334,7 @@ impl StrategyRow {
                 MaxPrice::Of(_) | MaxPrice::OnDemand => None,
             },
             worlds: row.summaries.iter().map(Figures::new).collect(),
-            idle_month_usd: saturated(row.idle_month.micros()),
+            idle_month_usd: row.idle_month.micros_shown(),
             quota: Quota {
                 spot_vms: row.quota.0,
                 regular_vms: row.quota.1,

@@ -1,6 +1,5 @@
 //! The file of `--price-history`: Spot prices over time, as `reprieve prices --json` prints them or in CSV.
 
-use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -10,6 +9,8 @@ use reprieve_plan::Price;
 use reprieve_plan::fleet::PriceSteps;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::files;
 
 const HEADER: &str = "since_utc,price_usd";
 
@@ -58,7 +59,7 @@ impl History {
         let name = path.display().to_string();
         let refused =
             |why: String| Error::new(ErrorKind::Invalid, "read the price history", format!("{name} {why}"));
-        let text = fs::read_to_string(path).map_err(|error| refused(format!("can't be read: {error}")))?;
+        let text = files::text(path).map_err(refused)?;
         let prices = prices(text.trim_start_matches('\u{feff}').trim_start()).map_err(refused)?;
         let Some((first, later)) = prices.split_first() else {
             return Err(refused("has no price with its time".to_owned()));

@@ -85,16 +85,11 @@ impl LikeBatch {
             invalid("the ledger of this store has no machine of that time, so times are not known: give --job-time")
         })?;
         let save_ms = args.save_cost.map(millis).or_else(|| save_ms(reports));
-        let source = format!(
-            "this store: {} in {} of machines, waiting and saves included",
-            count(done.jobs, "job"),
-            span(machine_ms)
-        );
         Ok(Self {
             batch: Batch {
                 jobs: args.jobs.unwrap_or(done.jobs),
                 job_ms,
-                source: if args.job_time.is_some() { Source::Given } else { Source::Measured(source) },
+                source: source(done.jobs, machine_ms, args),
                 save_ms,
                 save_source: match args.save_cost {
                     Some(_) => Source::Given,
@@ -105,6 +100,19 @@ impl LikeBatch {
             },
             machines: export(lives),
         })
+    }
+}
+
+/// Where the number of jobs and their time are from, of which the flags may give either.
+fn source(jobs: u64, machine_ms: u64, args: &BatchArgs) -> Source {
+    let jobs = count(jobs, "job");
+    let measured =
+        format!("this store: {jobs} in {} of machines, waiting and saves included", span(machine_ms));
+    match (args.jobs, args.job_time) {
+        (None, None) => Source::Measured(measured),
+        (Some(_), None) => Source::Measured(format!("{measured}; their number is given")),
+        (None, Some(_)) => Source::Measured(format!("this store: {jobs}; their time is given")),
+        (Some(_), Some(_)) => Source::Given,
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `args`, `values` | the flags, and how their values are read |
+//! | `unused` | flags that would change nothing, which are refused |
 //! | `batch` | the jobs, and the number of machines |
 //! | `like_batch` | the jobs, as a store has kept them |
 //! | `history` | Spot prices over time, from a file |
@@ -28,6 +29,7 @@ mod progress;
 mod simulate;
 mod text;
 mod trace;
+mod unused;
 mod values;
 
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ use self::market::Market;
 use self::online::Markets;
 use self::simulate::{Planned, simulate};
 use self::trace::Trace;
+use self::unused::Unused;
 use self::values::millis;
 use crate::format::plain;
 use crate::out::{self, print_stderr};
@@ -64,6 +67,10 @@ Data goes to stdout, everything else to stderr.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
+    // The first, because the others take their values away.
+    #[command(flatten)]
+    _unused: Unused,
+
     #[command(flatten)]
     batch: BatchArgs,
 
@@ -96,7 +103,7 @@ async fn run(args: &Args) -> Result<ExitCode> {
     let markets = if args.market.sizes.is_empty() {
         Markets { found: vec![Market::given(&args.known)?], ..Markets::default() }
     } else {
-        let (vms, _) = batch.machines(batch.job_ms, &args.batch, &args.fleet);
+        let vms = |speed| batch.machines(batch.job_ms_at(speed), &args.batch, &args.fleet).0;
         Markets::ask(&args.market, vms).await?
     };
     let is_asked = args.market.sizes.is_empty() || args.market.subscription.is_some();

@@ -9,6 +9,7 @@ use super::answer::Unplanned;
 use super::args::MarketArgs;
 use super::batch::invalid;
 use super::market::{Azure, Market};
+use super::values::Speed;
 use crate::commands::prices::{Found, Known, PriceSource, Question, os};
 use crate::format::duration;
 
@@ -32,11 +33,11 @@ struct Wanted {
 }
 
 impl Markets {
-    /// Asks for every size in every region. Scores are for `vms` VMs.
+    /// Asks for every size in every region. Scores are for as many VMs as `vms` says of a size that is so fast.
     ///
     /// # Errors
     /// [`Invalid`](reprieve::ErrorKind::Invalid) for names that can't be ones, and for sizes without a speed.
-    pub(super) async fn ask(args: &MarketArgs, vms: u32) -> Result<Self> {
+    pub(super) async fn ask(args: &MarketArgs, vms: impl Fn(f64) -> u32) -> Result<Self> {
         let mut markets = Self::default();
         let wanted = markets.wanted(args)?;
         let queries: Vec<_> = wanted.iter().map(|it| it.query.clone()).collect();
@@ -44,8 +45,9 @@ impl Markets {
         let book = args.service.open()?;
         let known = match &args.subscription {
             Some(subscription) => {
-                let question = Question { subscription, management_url: &args.management_url, vms };
-                Some(question.ask(&queries, os).await?)
+                let question = Question { subscription, management_url: &args.management_url };
+                let vms: Vec<_> = wanted.iter().map(|it| vms(it.speed)).collect();
+                Some(question.ask(&queries, &vms, os).await?)
             }
             None => None,
         };
@@ -154,6 +156,12 @@ fn speeds(args: &MarketArgs) -> Result<Vec<(String, f64)>> {
         args.speeds.iter().find(|it| !sizes.iter().any(|size| it.size.eq_ignore_ascii_case(size)))
     {
         return Err(invalid(format!("--speed names {:?}, which is not among --sizes", other.size)));
+    }
+    let is_twice = |(at, it): &(usize, &Speed)| {
+        args.speeds[..*at].iter().any(|before| before.size.eq_ignore_ascii_case(&it.size))
+    };
+    if let Some((_, twice)) = args.speeds.iter().enumerate().find(is_twice) {
+        return Err(invalid(format!("--speed names {} twice: give it once", twice.size)));
     }
     let mut speeds = Vec::new();
     for (number, size) in sizes.into_iter().enumerate() {

@@ -1,6 +1,5 @@
 //! The plans of all markets.
 
-use reprieve_plan::Price;
 use reprieve_plan::fleet::Mix;
 use reprieve_plan::money::Cost;
 use reprieve_plan::plan::{
@@ -79,12 +78,6 @@ fn insert_after(all: &mut Vec<Assumed>, subject: &str, further: impl Iterator<It
     all.splice(at..at, further);
 }
 
-/// The price of a state's traffic, by that of a GB.
-fn traffic(price: Price, bytes: u64) -> Cost {
-    let nanos = u128::from(price.nanos_per_hour()) * u128::from(bytes) / 1_000_000_000;
-    Cost::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
-
 fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u32) -> Inputs {
     // Bounded by the flag.
     let jobs = usize::try_from(batch.jobs).unwrap_or(usize::MAX);
@@ -126,7 +119,7 @@ fn inputs(args: &Args, batch: &Batch, market: &Market, job_ms: u64, machines: u3
     if args.batch.state.is_some_and(|bytes| bytes > INLINE_BYTES_MAX) {
         inputs.prices.save = ASSUMED_SAVE_COST.times(2);
     }
-    inputs.prices.traffic = traffic(args.known.traffic_price, args.batch.state.unwrap_or(0));
+    inputs.prices.traffic = Cost::of_bytes(args.known.traffic_price, args.batch.state.unwrap_or(0));
     inputs.prices.source = market.source.clone();
     inputs
 }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use reprieve_azure::prices::price_text;
+use reprieve_plan::Price;
+use reprieve_plan::money::Cost;
 
 use super::answer::{Answer, Assumed, Figures, Quota, StrategyRow, Table, World};
 use crate::format::{count, list};
@@ -58,12 +60,22 @@ pub(super) fn mean(number: f64) -> String {
 /// The batch in a line.
 pub(super) fn headline(answer: &Answer) -> String {
     let within = answer.deadline_ms.map(|ms| format!(", done within {}", span(ms))).unwrap_or_default();
-    let budget = answer.budget_usd.map(|cost| saturated(cost.micros()));
-    let budget = budget.map(|micros| format!(", for {} USD at most", usd(micros))).unwrap_or_default();
+    let budget =
+        answer.budget_usd.map(|cost| format!(", for {} USD at most", given(cost))).unwrap_or_default();
     let (jobs, runs) = (count(answer.jobs, "job"), count(answer.runs, "run"));
     let fewer = answer.tables.iter().any(|table| table.runs < answer.runs);
     let runs = if fewer { format!("up to {runs}") } else { runs };
     format!("{jobs}{within}{budget}: {runs} of each strategy, from seed {}", answer.seed)
+}
+
+/// A sum that was given: to a cent if it is whole ones, else exactly.
+fn given(cost: Cost) -> String {
+    let nanos = saturated(cost.nanos());
+    if nanos.is_multiple_of(10_000_000) {
+        usd(cost.micros_shown())
+    } else {
+        price_text(Price::from_nanos_per_hour(nanos))
+    }
 }
 
 /// What a table is of.

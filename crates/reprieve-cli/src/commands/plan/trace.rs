@@ -1,7 +1,5 @@
 //! The file of `--trace`: evictions as they were, in any of several forms that are told apart by their content.
 
-use std::fs::{self, File};
-use std::io::Read as _;
 use std::path::Path;
 
 use reprieve::{Error, ErrorKind, Result};
@@ -11,9 +9,7 @@ use reprieve_plan::plan::{Known, Source};
 
 use super::batch::invalid;
 use super::values::GivenRate;
-
-/// The largest file that is read.
-const BYTES_MAX: u64 = 256 << 20;
+use crate::files;
 
 /// What a file tells of evictions.
 #[derive(Debug, Clone)]
@@ -42,9 +38,15 @@ impl Trace {
     /// [`Invalid`](ErrorKind::Invalid) for a file that can't be read, that is no trace, or that tells nothing.
     pub(super) fn read(file: &Path, rate: Option<GivenRate>) -> Result<Self> {
         let name = file.display().to_string();
-        let told = told(&text(file)?).map_err(|fault| refused(&name, &fault))?;
-        let is_rate = matches!(rate, Some(GivenRate::Between(..)));
-        if is_rate && !matches!(told, Told::Losses(..)) {
+        let text = files::text(file)
+            .map_err(|why| Error::new(ErrorKind::Invalid, "read the trace", format!("{name} {why}")))?;
+        let told = told(&text).map_err(|fault| refused(&name, &fault))?;
+        if rate == Some(GivenRate::Unknown) {
+            return Err(invalid(format!(
+                "{name} says how machines are evicted, and --eviction-rate that nothing is known: leave one out"
+            )));
+        }
+        if rate.is_some() && !matches!(told, Told::Losses(..)) {
             return Err(invalid(format!(
                 "{name} and --eviction-rate both say how often machines are evicted: leave one out (fleet events \
                  take a rate, because they have the pattern)"
@@ -99,22 +101,6 @@ impl Trace {
             Told::Lives(_) | Told::Losses(..) | Told::Availability(_) => None,
         }
     }
-}
-
-fn text(file: &Path) -> Result<String> {
-    let name = file.display();
-    let fault = |why: String| Error::new(ErrorKind::Invalid, "read the trace", why);
-    let unreadable = |error: std::io::Error| fault(format!("{name} can't be read: {error}"));
-    if fs::metadata(file).map_err(unreadable)?.is_dir() {
-        return Err(fault(format!("{name} is a directory: name a file")));
-    }
-    let mut bytes = Vec::new();
-    let opened = File::open(file).map_err(unreadable)?;
-    opened.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(fault(format!("{name} is larger than {} MiB: cut it", BYTES_MAX >> 20)));
-    }
-    String::from_utf8(bytes).map_err(|_| fault(format!("{name} is no text: give a trace in CSV or JSON")))
 }
 
 fn told(text: &str) -> Result<Told, String> {

@@ -1,5 +1,7 @@
 //! What Azure knows about Spot VMs of the sizes, beside their prices.
 
+use std::collections::BTreeSet;
+
 use reprieve::Result;
 use reprieve_azure::prices::{Os, Query};
 use reprieve_azure::spot::{
@@ -60,34 +62,45 @@ impl SpotArgs {
     /// Asks for what is known, unless no subscription is given.
     pub(super) async fn ask(&self, queries: &[Query], os: Os) -> Result<Option<Known>> {
         let Some(subscription) = &self.subscription else { return Ok(None) };
-        let question = Question { subscription, management_url: &self.management_url, vms: self.vms };
-        question.ask(queries, os).await.map(Some)
+        let question = Question { subscription, management_url: &self.management_url };
+        question.ask(queries, &vec![self.vms; queries.len()], os).await.map(Some)
     }
 }
 
-/// Whom to ask for what is known, and for how many VMs.
+/// Whom to ask for what is known.
 #[derive(Debug)]
 pub(in crate::commands) struct Question<'a> {
     pub(in crate::commands) subscription: &'a str,
     pub(in crate::commands) management_url: &'a str,
-    pub(in crate::commands) vms: u32,
 }
 
 impl Question<'_> {
-    /// Asks. What can't be had is noted, and the rest is returned.
-    pub(in crate::commands) async fn ask(&self, queries: &[Query], os: Os) -> Result<Known> {
+    /// Asks, with scores for so many VMs of each query. What can't be had is noted, and the rest is returned.
+    pub(in crate::commands) async fn ask(&self, queries: &[Query], vms: &[u32], os: Os) -> Result<Known> {
         let client = Client::of_this_machine(self.management_url)?;
-        let (sizes, regions) = (distinct(queries, Query::size), distinct(queries, Query::region));
+        let (sizes, regions) =
+            (distinct(queries.iter(), Query::size), distinct(queries.iter(), Query::region));
         let (rates, history, placements) = tokio::join!(
             client.rates(&sizes, &regions),
             client.history(&sizes, &regions, os),
-            client.scores(self.subscription, &sizes, &regions, self.vms)
+            self.scores(&client, queries, vms)
         );
         let mut known = Known::default();
         known.rates = known.or_note("eviction rates", rates);
         known.history = known.or_note("past prices", history);
         known.placements = known.or_note("placement scores", placements);
         Ok(known)
+    }
+
+    /// The scores of each query for its own number of VMs: one question has one number.
+    async fn scores(&self, client: &Client, queries: &[Query], vms: &[u32]) -> Result<Vec<Placement>> {
+        let mut placements = Vec::new();
+        for number in vms.iter().collect::<BTreeSet<_>>() {
+            let alike = || queries.iter().zip(vms).filter(|(_, it)| *it == number).map(|(query, _)| query);
+            let (sizes, regions) = (distinct(alike(), Query::size), distinct(alike(), Query::region));
+            placements.extend(client.scores(self.subscription, &sizes, &regions, *number).await?);
+        }
+        Ok(placements)
     }
 }
 
@@ -118,8 +131,8 @@ impl Known {
     }
 }
 
-fn distinct<'a>(queries: &'a [Query], name: impl Fn(&'a Query) -> &'a str) -> Vec<&'a str> {
-    let mut names: Vec<_> = queries.iter().map(name).collect();
+fn distinct<'a>(queries: impl Iterator<Item = &'a Query>, name: fn(&Query) -> &str) -> Vec<&'a str> {
+    let mut names: Vec<_> = queries.map(name).collect();
     names.sort_unstable();
     names.dedup();
     names

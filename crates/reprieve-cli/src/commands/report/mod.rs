@@ -155,7 +155,8 @@ fn rate(evictions: u64, seen_ms: i64) -> String {
         return "-".to_owned();
     }
     let hours = seen_ms as f64 / 3_600_000.0;
-    format!("{:.1}", evictions as f64 * 100.0 / hours)
+    let rate = evictions as f64 * 100.0 / hours;
+    if rate > 0.0 && rate < 0.05 { "<0.1".to_owned() } else { format!("{rate:.1}") }
 }
 
 /// Ages, the share that lives for longer, and its band; dashes where no machine of that age was seen. Up to the first
@@ -308,5 +309,6 @@ mod tests {
     #[test]
     fn a_rate_is_for_a_hundred_hours_of_machines() {
         assert_eq!([rate(3, 50 * HOUR), rate(0, HOUR), rate(1, 0)], ["6.0", "0.0", "-"]);
+        assert_eq!(rate(1, 5_000 * HOUR), "<0.1");
     }
 }

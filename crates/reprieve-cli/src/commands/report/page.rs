@@ -98,7 +98,8 @@ pub(super) fn zones(moment: &Moment) -> String {
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn an_hour(summary: &Summary) -> String {
     let hours = summary.until_unix_ms.saturating_sub(summary.since_unix_ms).max(1) as f64 / 3_600_000.0;
-    format!("{:.2}", summary.evictions as f64 / hours)
+    let rate = summary.evictions as f64 / hours;
+    if rate > 0.0 && rate < 0.005 { "<0.01".to_owned() } else { format!("{rate:.2}") }
 }
 
 /// Adds a table, unless it is empty.

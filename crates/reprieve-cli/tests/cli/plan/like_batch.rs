@@ -67,6 +67,18 @@ async fn a_plan_like_a_batch_has_the_jobs_and_times_of_the_store() {
     );
     assert_eq!((&given["jobs"], &given["tables"][0]["job_ms"]), (&3.into(), &3_600_000.into()));
     assert_eq!(given["tables"][0]["worlds"][0]["name"], "5 % evicted an hour");
+    // Both are named by what they are from.
+    for (more, kind, end) in [
+        (&["--jobs", "3"][..], "measured", "waiting and saves included; their number is given"),
+        (&["--job-time", "1h"], "measured", "this store: 12 jobs; their time is given"),
+        (&["--job-time", "1h", "--jobs", "3"], "given", ""),
+    ] {
+        let found = json(&place.run(&[&like[..], more].concat()));
+        let all = found["assumptions"].as_array().expect("assumptions");
+        let jobs = all.iter().find(|it| it["subject"] == "jobs").expect("jobs");
+        assert_eq!(jobs["kind"], kind, "{jobs}");
+        assert!(jobs["source"].as_str().is_some_and(|source| source.ends_with(end)), "{jobs}");
+    }
 
     // The ledger can be given as a file, too.
     for (form, file) in [("--json", "ledger.json"), ("--csv", "ledger.csv")] {

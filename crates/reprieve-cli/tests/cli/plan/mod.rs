@@ -100,6 +100,63 @@ fn small_numbers_are_not_shown_as_none() {
 }
 
 #[test]
+fn small_money_is_not_shown_as_none() {
+    let place = Place::new();
+    let batch = [
+        "plan",
+        "--jobs",
+        "1",
+        "--job-time",
+        "1ms",
+        "--vms",
+        "1",
+        "--boot",
+        "0s",
+        "--runs",
+        "2",
+        "--eviction-rate",
+        "0%",
+    ];
+    let prices = ["--spot-price", "0.0000004", "--regular-price", "0.2", "--budget-usd", "0.0000001"];
+    let tiny = place.run(&[&batch[..], &prices].concat());
+    for words in ["for 0.0000001 USD at most", "Spot 0.0000004, regular 0.200000"] {
+        assert!(tiny.out.contains(words), "{words} in {tiny:?}");
+    }
+    let rows = tiny.out.lines().filter(|line| line.contains("<0.0001   <0.0001"));
+    assert_eq!(rows.count(), 5, "{tiny:?}");
+}
+
+#[test]
+fn the_interval_of_saves_is_that_of_the_assumptions() {
+    let place = Place::new();
+    let found = json(&plan(&place, &["--json", "--eviction-rate", "5%", "--save-cost", "1m"]));
+    let said =
+        found["assumptions"].as_array().unwrap().iter().find(|it| it["subject"] == "checkpoint interval");
+    let every_ms = found["tables"][0]["worlds"][0]["checkpoint_every_ms"].as_u64().expect("an interval");
+    assert_eq!(said.unwrap()["value"], format!("{} s", every_ms / 1_000));
+}
+
+#[test]
+fn saves_that_take_most_of_the_time_are_the_reason_that_nothing_is_done() {
+    let place = Place::new();
+    let ran = plan(&place, &["--eviction-rate", "5%", "--save-cost", "590s", "--deadline", "8h"]);
+    let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("longer than the work that it protects, so make saves shorter"), "{words}");
+    assert!(!words.contains("allow more time"), "{words}");
+}
+
+#[test]
+fn deadline_policies_are_left_out_for_jobs_that_save_nothing_and_it_is_said() {
+    let place = Place::new();
+    place.write("series.json", r#"{"metadata":{"gap_seconds":600},"data":[1,1,1,1,1,0,0,1,1,1]}"#);
+    let found = json(&plan(&place, &["--json", "--trace", "series.json", "--deadline", "10h", "--no-save"]));
+    assert_eq!(found["tables"][0]["policies"], serde_json::json!([]));
+    let said =
+        found["assumptions"].as_array().unwrap().iter().find(|it| it["subject"] == "deadline policies");
+    assert_eq!(said.expect("a sentence")["value"], "left out");
+}
+
+#[test]
 fn a_series_without_a_loss_says_how_sure_that_is() {
     let place = Place::new();
     place.write("calm.json", r#"{"metadata":{"gap_seconds":3600},"data":[1,1,1,1,1,1,1,1,1,1]}"#);
@@ -125,6 +182,8 @@ fn traffic_to_a_store_in_another_region_is_part_of_the_cost() {
         none == 0.0 && traffic > 1.0 && (paid - free - traffic).abs() < 0.001,
         "{free}, {paid}, {traffic}"
     );
+    let few = plan(&place, &["--eviction-rate", "5%", "--state", "40B", "--traffic-price", "0.02"]);
+    assert!(few.out.contains("0.000000001 USD for each save and each restore"), "{few:?}");
     let alone = plan(&place, &["--traffic-price", "0.02"]);
     assert!(alone.code == Some(2) && alone.err.contains("--state"), "{alone:?}");
 }
@@ -318,10 +377,24 @@ fn bad_input_is_one_sentence() {
         (&["--state", "-1MB"], "a number and a unit"),
         (&["--refused", "-5%"], "from 0% to 100%"),
         (&["--slots", "-1"], "-1 is not in 1..=1024"),
+        (&["--offline"], "--offline is for prices that are asked for: leave it out"),
+        (&["--max-age", "5m"], "--max-age is for prices that are asked for"),
+        (&["--prices-url", "http://127.0.0.1:1"], "--prices-url is for prices that are asked for"),
+        (&["--cache-dir", "cache"], "--cache-dir is for prices that are asked for"),
+        (&["--management-url", "http://127.0.0.1:1"], "--management-url is for prices that are asked for"),
+        (&["--store", "sqlite:x.db"], "--store is for the store of --like-batch: give both"),
+        (&["--queue", "jobs"], "--queue is for the store of --like-batch: give both"),
+        (&["--trace", "lives.csv", "--eviction-rate", "unknown"], "that nothing is known: leave one out"),
+        (&["--save-cost", "20m"], "a save takes 20 min, and jobs save again 10 min after they began to"),
     ] {
         let ran = plan(&place, more);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
         assert!(ran.err.starts_with("error: ") && ran.err.contains(why), "{why}: {ran:?}");
+    }
+    for (variable, value) in [("REPRIEVE_CACHE_DIR", "cache"), ("REPRIEVE_STORE", "sqlite:x.db")] {
+        let args = [&BATCH[..], &PRICES, &["--eviction-rate", "5%"]].concat();
+        let ran: Ran = place.command(&args).env(variable, value).output().expect("it runs").into();
+        assert_eq!(ran.code, Some(0), "a variable is for other commands: {ran:?}");
     }
     for (args, why) in [
         (&["--jobs", "0"][..], "0 is not in 1..=1000000"),

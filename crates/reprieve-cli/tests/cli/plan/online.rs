@@ -14,8 +14,9 @@ async fn online(place: &Place, azure: management::Config, args: &[&str]) -> Ran 
     let prices = PricesServer::start(Config::default()).await.expect("a mock");
     let azure = ManagementServer::start(azure).await.expect("a mock");
     let (prices, azure, cache) = (prices.url(), azure.url(), place.path("cache").display().to_string());
-    let at = ["--prices-url", &prices, "--management-url", &azure, "--cache-dir", &cache];
+    let at = ["--prices-url", &prices, "--cache-dir", &cache];
     let mut command = place.command(&[&BATCH[..], args, &at].concat());
+    command.env("REPRIEVE_MANAGEMENT_URL", &azure);
     tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs").into()
 }
 
@@ -123,4 +124,25 @@ async fn vms_with_windows_have_no_lines_for_templates_that_deploy_linux() {
     let found: Value = serde_json::from_str(&json.out).expect("JSON");
     let rows = found["tables"][0]["strategies"].as_array().expect("rows");
     assert!(rows.iter().all(|row| row["bicepparam"].as_array().is_some_and(Vec::is_empty)), "{found}");
+}
+
+#[tokio::test]
+async fn a_speed_that_is_given_twice_is_refused() {
+    let place = Place::new();
+    let args = ["--sizes", "Standard_D4s_v5", "--regions", "westeurope", "--eviction-rate", "5%", "--speed"];
+    let twice = "Standard_D4s_v5=2,standard_d4s_V5=3";
+    let ran = online(&place, management::Config::default(), &[&args[..], &[twice]].concat()).await;
+    assert!(
+        ran.code == Some(2) && ran.err.contains("--speed names standard_d4s_V5 twice: give it once"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_flag_of_requests_for_rates_that_are_not_asked_for_is_refused() {
+    let place = Place::new();
+    let args =
+        ["--sizes", "Standard_D4s_v5", "--regions", "westeurope", "--management-url", "http://127.0.0.1:1"];
+    let ran = online(&place, management::Config::default(), &args).await;
+    assert!(ran.code == Some(2) && ran.err.contains("is for what --subscription asks"), "{ran:?}");
 }

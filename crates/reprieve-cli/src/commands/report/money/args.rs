@@ -27,11 +27,11 @@ pub(crate) struct MoneyArgs {
     ///
     /// With the identity of this machine: workload identity, managed identity, or `az login`. It needs the role
     /// Reader; without it, the report says so and takes the present price.
-    #[arg(long, requires = "prices")]
+    #[arg(long, requires = "prices", conflicts_with_all = ["spot_price", "regular_price"])]
     price_history: bool,
 
     /// Prices of Windows instead of Linux
-    #[arg(long, requires = "prices")]
+    #[arg(long, requires = "prices", conflicts_with_all = ["spot_price", "regular_price"])]
     windows: bool,
 
     /// What a Spot machine cost, in US dollars for an hour; for a fleet of one size

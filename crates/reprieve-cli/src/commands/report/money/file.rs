@@ -1,6 +1,6 @@
 //! The file of `reprieve prices --json`.
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::book::{Basis, Book, Entry, steps};
+use crate::files;
 
 #[derive(Debug, Deserialize)]
 struct File {
@@ -51,10 +52,9 @@ pub(super) fn read(path: &Path, os: Os) -> Result<Book> {
         let message = format!("{} {why}", path.display());
         Error::new(ErrorKind::Invalid, "read the prices", message)
     };
-    let text = fs::read(path).map_err(|error| {
-        refuse(format!("can't be read: {error}; --prices takes `ask`, `cache`, or a file")).with_source(error)
-    })?;
-    let file: File = serde_json::from_slice(&text).map_err(|error| {
+    let text = files::text(path)
+        .map_err(|why| refuse(format!("{why}; --prices takes `ask`, `cache`, or a file")))?;
+    let file: File = serde_json::from_str(&text).map_err(|error| {
         refuse(format!("has not the form of `reprieve prices --json`: {error}")).with_source(error)
     })?;
     book(file, os).map_err(refuse)
@@ -73,15 +73,13 @@ fn book(file: File, os: Os) -> Result<Book, String> {
         if book.has(&quote.size, &quote.region) {
             return Err(format!("has two prices of {} in {}; give one", quote.size, quote.region));
         }
-        let spot = price(quote.spot.as_deref());
+        let of = format!("of {} in {}", quote.size, quote.region);
+        let spot = price(quote.spot.as_deref(), || format!("as `spot` {of}"))?;
+        let regular = price(quote.regular.as_deref(), || format!("as `regular` {of}"))?;
         let now = spot.and_then(|price| steps([(i64::MIN, price)]));
-        book.insert(
-            &quote.size,
-            &quote.region,
-            Entry { spot: now, regular: price(quote.regular.as_deref()), basis: Basis::Now },
-        );
+        book.insert(&quote.size, &quote.region, Entry { spot: now, regular, basis: Basis::Now });
         let past = quote.azure.iter().flat_map(|azure| &azure.past_prices_usd);
-        let history = past.filter_map(|it| Some((it.since?.as_millisecond(), price(it.price.as_deref())?)));
+        let history = history(past, &of)?;
         if book.currency == "USD" {
             book.set_history(&quote.size, &quote.region, steps(history));
         }
@@ -89,9 +87,24 @@ fn book(file: File, os: Os) -> Result<Book, String> {
     Ok(book)
 }
 
-/// A price above zero; what is none is unknown.
-fn price(raw: Option<&RawValue>) -> Option<Price> {
-    parse_price(raw?.get()).filter(|price| price.nanos_per_hour() > 0)
+/// Past prices with their times. What has no time or no price is left out, as Azure leaves it out.
+fn history<'a>(past: impl Iterator<Item = &'a Past>, of: &str) -> Result<Vec<(i64, Price)>, String> {
+    let mut known: BTreeMap<i64, Price> = BTreeMap::new();
+    for (index, past) in past.enumerate() {
+        let row = || format!("in row {} of past_prices_usd {of}", index + 1);
+        let Some((since, price)) = past.since.zip(price(past.price.as_deref(), row)?) else { continue };
+        if known.insert(since.as_millisecond(), price).is_some_and(|other| other != price) {
+            return Err(format!("has two prices {of} from {since} on; give one"));
+        }
+    }
+    Ok(known.into_iter().collect())
+}
+
+/// A price above zero, if there is one.
+fn price(raw: Option<&RawValue>, place: impl Fn() -> String) -> Result<Option<Price>, String> {
+    let Some(raw) = raw else { return Ok(None) };
+    let price = parse_price(raw.get()).filter(|price| price.nanos_per_hour() > 0);
+    price.map(Some).ok_or_else(|| format!("has no price above zero {}, such as 0.046", place()))
 }
 
 #[cfg(test)]
@@ -135,10 +148,36 @@ mod tests {
     fn a_file_that_answers_twice_or_not_at_all_is_refused() {
         let euros = FILE.replacen("\"USD\"", "\"EUR\"", 1);
         let twice = FILE.replace("Standard_B2ms", "standard_d4s_v5");
+        let with = |old: &str, new: &str| FILE.replacen(old, new, 1);
         for (text, os, why) in [
             (euros.as_str(), Os::Linux, "has prices in EUR and USD; give one currency"),
             (&twice, Os::Linux, "has two prices of standard_d4s_v5 in westeurope; give one"),
             (r#"{"prices":[]}"#, Os::Windows, "has no price for Windows"),
+            (
+                &with("0.046", "-0.046"),
+                Os::Linux,
+                "has no price above zero as `spot` of Standard_D4s_v5 in westeurope",
+            ),
+            (
+                &with("0.23", "0"),
+                Os::Linux,
+                "has no price above zero as `regular` of Standard_D4s_v5 in westeurope",
+            ),
+            (
+                &with("0.04,", "\"0.9\","),
+                Os::Linux,
+                "has no price above zero in row 2 of past_prices_usd of Standard_D4s_v5",
+            ),
+            (
+                &with("0.05", "-1"),
+                Os::Linux,
+                "has no price above zero in row 1 of past_prices_usd of Standard_D4s_v5",
+            ),
+            (
+                &with("02:00:00Z", "00:00:00Z"),
+                Os::Linux,
+                "has two prices of Standard_D4s_v5 in westeurope from 1970",
+            ),
         ] {
             let fault = parse(text, os).expect_err(why);
             assert!(fault.starts_with(why), "{fault}");

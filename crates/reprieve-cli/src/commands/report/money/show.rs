@@ -118,26 +118,39 @@ fn share(sums: &Sums) -> String {
     let regular = i128::try_from(sums.regular.micros()).unwrap_or(i128::MAX).max(1);
     // Of what was saved: a share below zero is not shown.
     let permille = (sums.saved_micros.saturating_mul(1_000) + regular / 2) / regular;
+    if permille == 0 && sums.saved_micros > 0 {
+        return "<0.1 %".to_owned();
+    }
+    // What cost something did not save all.
+    let permille = if sums.cost > Cost::default() { permille.min(999) } else { permille };
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
 impl Money {
     fn amount(&self, cost: Cost) -> String {
-        self.shown(cost.micros())
+        self.shown(cost.micros_shown().into())
     }
 
-    /// Millionths as money: all in cents, or all in hundredths of them where the whole is less than ten.
+    /// Millionths as money: all in cents, or all in hundredths of them where the whole is less than ten. What is not nothing
+    /// is never shown as nothing.
     fn shown(&self, micros: u128) -> String {
         let whole = self.total.cost.max(self.total.regular).micros();
         let (unit, decimals) = if whole >= 10_000_000 { (10_000, 2) } else { (100, 4) };
+        if micros > 0 && micros < unit / 2 {
+            return if decimals == 2 { "<0.01".to_owned() } else { "<0.0001".to_owned() };
+        }
         let rounded = (micros + unit / 2) / unit;
         let per_whole = 1_000_000 / unit;
         format!("{}.{:0decimals$}", rounded / per_whole, rounded % per_whole)
     }
 
     fn signed(&self, micros: i128) -> String {
-        let sign = if micros < 0 { "-" } else { "" };
-        format!("{sign}{}", self.shown(micros.unsigned_abs()))
+        let shown = self.shown(micros.unsigned_abs());
+        match shown.strip_prefix('<') {
+            _ if micros >= 0 => shown,
+            Some(least) => format!(">-{least}"),
+            None => format!("-{shown}"),
+        }
     }
 }
 
@@ -289,10 +302,15 @@ mod tests {
             money.total.regular = Cost::from_nanos(whole * 1_000);
             [0, 49, 50, 1_234_567, 12_345_000].map(|micros| money.shown(micros))
         };
-        assert_eq!(of(9_999_999), ["0.0000", "0.0000", "0.0001", "1.2346", "12.3450"]);
-        assert_eq!(of(10_000_000), ["0.00", "0.00", "0.00", "1.23", "12.35"]);
+        assert_eq!(of(9_999_999), ["0.0000", "<0.0001", "0.0001", "1.2346", "12.3450"]);
+        assert_eq!(of(10_000_000), ["0.00", "<0.01", "<0.01", "1.23", "12.35"]);
         let money = money(46_000, Basis::History);
-        assert_eq!([money.signed(-1_500_000), money.signed(1)], ["-1.50", "0.00"]);
+        assert_eq!([-1_500_000, 1, -1].map(|micros| money.signed(micros)), ["-1.50", "<0.01", ">-0.01"]);
+        let share_of = |saved_micros: i128| {
+            let cost = Cost::from_nanos(1);
+            share(&Sums { cost, regular: Cost::from_nanos(1_000_000_000), saved_micros, ..Sums::default() })
+        };
+        assert_eq!([0, 1, 500, 999_999].map(share_of), ["0.0 %", "<0.1 %", "0.1 %", "99.9 %"]);
     }
 
     #[test]

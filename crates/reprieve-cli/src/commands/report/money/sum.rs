@@ -200,11 +200,7 @@ impl Priced {
                 (all.range, all.before_ms, entry.basis, sums)
             }
         };
-        // Costs are below 2^127 millionths: of less than 10^19 billionths an hour.
-        let micros = |cost: Cost| i128::try_from(cost.micros()).unwrap_or(i128::MAX);
-        let saved_micros = micros(sums.regular) - micros(sums.cost);
-        let sums = Sums { saved_micros, ..sums };
-        Ok(Self { priority, basis, before_prices_ms, range, sums })
+        Ok(Self { priority, basis, before_prices_ms, range, sums: sums.with_saved() })
     }
 
     fn add_to(self, rows: &mut BTreeMap<(String, String, Priority), Row>, life: &Life) {
@@ -263,6 +259,15 @@ impl Priority {
     }
 }
 
+impl Sums {
+    /// With what was saved, of the sums: that of each machine is rounded to millionths.
+    fn with_saved(self) -> Self {
+        // Costs are below 2^127 millionths: of less than 10^19 billionths an hour.
+        let micros = |cost: Cost| i128::try_from(cost.micros()).unwrap_or(i128::MAX);
+        Self { saved_micros: micros(self.regular) - micros(self.cost), ..self }
+    }
+}
+
 impl std::ops::Add for Sums {
     type Output = Self;
 
@@ -272,12 +277,13 @@ impl std::ops::Add for Sums {
             billed_ms: self.billed_ms.saturating_add(other.billed_ms),
             cost: self.cost + other.cost,
             regular: self.regular + other.regular,
-            saved_micros: self.saved_micros.saturating_add(other.saved_micros),
+            saved_micros: 0,
             lost_ms: self.lost_ms.saturating_add(other.lost_ms),
             lost: self.lost + other.lost,
             boots_ms: self.boots_ms.saturating_add(other.boots_ms),
             boots: self.boots + other.boots,
         }
+        .with_saved()
     }
 }
 
