@@ -417,8 +417,9 @@ impl Breaker {
     /// Takes the answer to a probe. `spread` is a random number from 0 to 1.
     pub fn on_probe(&mut self, answer: &Answer, now: Duration, spread: f64) -> Option<Change> {
         self.probed_at = Some(now);
+        let is_suspected = std::mem::take(&mut self.is_suspected);
         let change = self.after_probe(answer, now, spread);
-        if std::mem::take(&mut self.is_suspected) && self.state() != BreakerState::Open {
+        if is_suspected && self.state() != BreakerState::Open {
             self.probe_at = self.probe_at.min(now + PAUSE_MIN);
         }
         change
@@ -532,13 +533,15 @@ impl Breaker {
     fn admit_more(&mut self, now: Duration) -> Option<Change> {
         let State::HalfOpen { allowed, .. } = self.state else { return None };
         let allowed = allowed * 2;
-        if allowed >= CLOSED_FROM {
+        let is_closed = allowed >= CLOSED_FROM;
+        let next = now + if is_closed { CLOSED_PAUSE } else { ROUND };
+        // Answers to calls that were under way when somebody doubted it do not put that probe off.
+        self.probe_at = if self.is_suspected { self.probe_at.min(next) } else { next };
+        if is_closed {
             self.enter(State::Closed, now);
-            self.probe_at = now + CLOSED_PAUSE;
             return Some(Change::Closed);
         }
         self.state = State::HalfOpen { allowed, admitted: 0, answered: 0 };
-        self.probe_at = now + ROUND;
         None
     }
 

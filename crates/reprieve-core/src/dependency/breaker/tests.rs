@@ -357,6 +357,19 @@ fn calls_that_were_let_through_half_open_count_on_when_it_has_closed() {
 }
 
 #[test]
+fn answers_to_calls_that_were_under_way_do_not_put_off_the_probe_of_a_lost_connection() {
+    let mut tried = Tried::half_open();
+    tried.wait(ms(100));
+    tried.signal(&Signal::Disconnected);
+    assert_eq!(tried.next(), ms(900));
+    (0..31).for_each(|_| drop(tried.call(&Answer::Served)));
+    tried.is(Closed);
+    assert_eq!(tried.next(), ms(900));
+    tried.next_probe(&Answer::Served);
+    assert_eq!(tried.next(), CLOSED_PAUSE);
+}
+
+#[test]
 fn a_replicas_maintenance_concerns_those_who_read_replicas() {
     let mut tried = Tried::closed();
     assert!(!tried.breaker.avoids_replicas(tried.now));
