@@ -25,8 +25,8 @@
 //! | it has switched over, or ended | topology | probe within 5 s, topology | topology |
 //! | a replica's maintenance begins | prefer the primary | the same | the same |
 //! | it has ended | prefer no one | the same | the same |
-//! | a call fails | probe at once; open if it is the third of ten seconds, and half of all | a proof | open if half of ten seconds' did; else as one that succeeds |
-//! | a call succeeds | counts in the rate | - | counts in the rate; admit twice as many when all have an answer |
+//! | a call fails | probe at once; open if it is the third of ten seconds, and half of all | a proof | open if half of all |
+//! | a call succeeds | counts in the rate | - | admit twice as many when all have an answer |
 //! | the connection is lost | probe at once | a proof | probe at once |
 //! | a probe fails | open | next one later, a proof | open |
 //! | a probe succeeds | next in 15 s | half-open, unless a switch is awaited | admit twice as many, or close |
