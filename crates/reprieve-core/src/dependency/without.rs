@@ -190,9 +190,10 @@ mod tests {
         let mut now = s(0);
         for _ in 0..5 {
             flap(&mut without, now, now + s(10));
-            let end = (1..).map(|second| now + s(10 + second)).find(|at| !without.keeps_slots(*at)).unwrap();
-            pauses.push(end - now - s(10));
-            now = end;
+            let ended = now + s(10);
+            let pause = (1..100).map(s).find(|pause| !without.keeps_slots(ended + *pause)).unwrap();
+            pauses.push(pause);
+            now = ended + pause;
         }
         assert_eq!(pauses, [10, 20, 40, 60, 60].map(s));
         now += REMEMBERED;
