@@ -8,14 +8,14 @@
 //!                 calls fail by their rate, a probe fails,
 //!                 or a maintenance begins (at most 60 s)
 //!    ┌────────┐ ───────────────────────────────────────────▶ ┌──────┐
-//!    │ closed │                                               │ open │ ◀─┐ a probe fails: the next one
-//!    └────────┘                    a call or a probe fails,   └──────┘ ──┘ comes later
-//!        ▲                         or a maintenance begins     ▲    │
+//!    │ closed │                half of the calls or a probe    │ open │ ◀─┐ a probe fails: the next one
+//!    └────────┘                fail, or a maintenance begins   └──────┘ ──┘ comes later
+//!        ▲                                                     ▲    │
 //!        │                       ┌─────────────────────────────┘    │ a probe succeeds, after the
 //!        │   32 are admitted     │                                  │ maintenance or its 60 s
 //!        └────────────────── ┌───────────┐ ◀───────────────────────┘
-//!                            │ half-open │ ─┐ a probe, or all that were admitted, succeed:
-//!                            └───────────┘ ◀┘ twice as many are admitted
+//!                            │ half-open │ ─┐ a probe succeeds, or all that were admitted have
+//!                            └───────────┘ ◀┘ an answer: twice as many are admitted
 //! ```
 //!
 //! | event | closed | open | half-open |
@@ -25,8 +25,8 @@
 //! | it has switched over, or ended | topology | probe within 5 s, topology | topology |
 //! | a replica's maintenance begins | prefer the primary | the same | the same |
 //! | it has ended | prefer no one | the same | the same |
-//! | a call fails | probe at once; open if it is the third of ten seconds, and half of all | a proof | open |
-//! | a call succeeds | counts in the rate | - | admit twice as many when all have |
+//! | a call fails | probe at once; open if it is the third of ten seconds, and half of all | a proof | open if half of all |
+//! | a call succeeds | counts in the rate | - | admit twice as many when all have an answer |
 //! | the connection is lost | probe at once | a proof | probe at once |
 //! | a probe fails | open | next one later, a proof | open |
 //! | a probe succeeds | next in 15 s | half-open, unless a switch is awaited | admit twice as many, or close |
@@ -190,7 +190,7 @@ pub enum Change {
 enum State {
     Closed,
     Open(Open),
-    HalfOpen { allowed: u32, admitted: u32, served: u32 },
+    HalfOpen { allowed: u32, admitted: u32, answered: u32 },
 }
 
 #[derive(Debug)]
@@ -395,12 +395,16 @@ impl Breaker {
                 None
             }
             (State::Open(_), Answer::Served) => None,
-            (State::HalfOpen { .. }, Answer::Failed(reason)) => {
-                Some(self.open(Why::Call(reason.clone()), now))
-            }
-            (State::HalfOpen { allowed, served, .. }, Answer::Served) => {
-                *served += 1;
-                if served < allowed { None } else { self.admit_more(now) }
+            (State::HalfOpen { allowed, answered, .. }, _) => {
+                *answered += 1;
+                let have_all = answered >= allowed;
+                let (of, failed) = self.count(answer, now);
+                if let Answer::Failed(reason) = answer
+                    && failed * 2 >= of
+                {
+                    return Some(self.open(Why::Call(reason.clone()), now));
+                }
+                if have_all { self.admit_more(now) } else { None }
             }
         }
     }
@@ -413,8 +417,9 @@ impl Breaker {
     /// Takes the answer to a probe. `spread` is a random number from 0 to 1.
     pub fn on_probe(&mut self, answer: &Answer, now: Duration, spread: f64) -> Option<Change> {
         self.probed_at = Some(now);
+        let is_suspected = std::mem::take(&mut self.is_suspected);
         let change = self.after_probe(answer, now, spread);
-        if std::mem::take(&mut self.is_suspected) && self.state() != BreakerState::Open {
+        if is_suspected && self.state() != BreakerState::Open {
             self.probe_at = self.probe_at.min(now + PAUSE_MIN);
         }
         change
@@ -445,7 +450,7 @@ impl Breaker {
                 let was_open = now.saturating_sub(self.since);
                 self.end_announced(now);
                 self.topology += 1;
-                self.enter(State::HalfOpen { allowed: 1, admitted: 0, served: 0 }, now);
+                self.enter(State::HalfOpen { allowed: 1, admitted: 0, answered: 0 }, now);
                 self.probe_at = now + ROUND;
                 Some(Change::HalfOpened(was_open))
             }
@@ -528,17 +533,21 @@ impl Breaker {
     fn admit_more(&mut self, now: Duration) -> Option<Change> {
         let State::HalfOpen { allowed, .. } = self.state else { return None };
         let allowed = allowed * 2;
-        if allowed >= CLOSED_FROM {
+        let is_closed = allowed >= CLOSED_FROM;
+        let next = now + if is_closed { CLOSED_PAUSE } else { ROUND };
+        // Answers to calls that were under way when somebody doubted it do not put that probe off.
+        self.probe_at = if self.is_suspected { self.probe_at.min(next) } else { next };
+        if is_closed {
             self.enter(State::Closed, now);
-            self.probe_at = now + CLOSED_PAUSE;
             return Some(Change::Closed);
         }
-        self.state = State::HalfOpen { allowed, admitted: 0, served: 0 };
-        self.probe_at = now + ROUND;
+        self.state = State::HalfOpen { allowed, admitted: 0, answered: 0 };
         None
     }
 
-    /// Counts a call. Returns how many there were within the window, and how many of them failed.
+    /// Counts a call, from when it opened on: a share of calls that fails by a fault of its own, and does not open a closed
+    /// one, must not keep a half-open one from closing. Returns how many there were within the window, and how many of them
+    /// failed.
     fn count(&mut self, answer: &Answer, now: Duration) -> (u32, u32) {
         let second = now.as_secs();
         let is_old = |&(at, ..): &(u64, u32, u32)| at + WINDOW.as_secs() <= second;

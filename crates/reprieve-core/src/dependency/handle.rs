@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
 use super::count::Count;
 use super::refusals::Refusals;
+use super::without::Without;
 use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
 use crate::{chance, panics, watch};
@@ -26,6 +28,29 @@ pub struct DependencyHandle {
     inner: Arc<Inner>,
     /// The run of a job that needs it, and was admitted when it began: its calls are.
     needed_by: Option<Arc<Run>>,
+    /// The run of a job that uses it.
+    used_by: Option<u64>,
+}
+
+/// A run of a job that uses the dependency, from its beginning on until this is dropped.
+pub(crate) struct Using {
+    inner: Arc<Inner>,
+    run: u64,
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        self.inner.turn_without(|without, now| without.end(self.run, now));
+    }
+}
+
+impl fmt::Debug for Using {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Using")
+            .field("name", &self.inner.name)
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A run of a job that needs the dependency.
@@ -60,6 +85,10 @@ struct Inner {
     looked: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
     /// The worker's jobs that use it and run.
     users: Count,
+    /// Those of them that do without.
+    without: Mutex<Without>,
+    /// How many runs it was given to that use it.
+    runs: AtomicU64,
     seen: watch::Sender<Seen>,
     /// The time of the next probe has changed.
     due: Notify,
@@ -120,16 +149,43 @@ impl DependencyHandle {
             refusals: Mutex::default(),
             looked: tokio::sync::Mutex::default(),
             users: Count::default(),
+            without: Mutex::default(),
+            runs: AtomicU64::new(0),
             seen: watch::Sender::new(seen),
             due: Notify::new(),
             look_due: Notify::new(),
         };
-        Self { inner: Arc::new(inner), needed_by: None }
+        Self { inner: Arc::new(inner), needed_by: None, used_by: None }
     }
 
     /// The handle of one run of a job that needs the dependency.
     pub(crate) fn needed(&self) -> Self {
         Self { needed_by: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// The handle of one run of a job that uses the dependency.
+    pub(crate) fn used(&self) -> Self {
+        Self { used_by: Some(self.inner.runs.fetch_add(1, Relaxed)), ..self.clone() }
+    }
+
+    /// At least so many of those that use it may do without at once.
+    pub(crate) fn allow_without(&self, most: usize) {
+        self.inner.turn_without(|without, _| without.allow(most));
+    }
+
+    /// The run of this handle begins, if it uses it: from now on its slot counts while it does without.
+    pub(crate) fn begin_use(&self) -> Option<Using> {
+        let run = self.used_by?;
+        self.inner.turn_without(|without, now| without.begin(run, now));
+        Some(Using { inner: Arc::clone(&self.inner), run })
+    }
+
+    /// Notes whether the run of this handle does without, if it uses it.
+    fn note_without(&self, lacks: bool, by_call: bool) {
+        let Some(run) = self.used_by else { return };
+        self.inner.turn_without(|without, now| {
+            if lacks { without.lacks(run, by_call, now) } else { without.is_served(run, by_call, now) }
+        });
     }
 
     /// Its name in the worker's settings.
@@ -161,12 +217,14 @@ impl DependencyHandle {
     /// Whether to do without it now.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.state() == BreakerState::Open
+        let is_open = self.state() == BreakerState::Open;
+        self.note_without(is_open, false);
+        is_open
     }
 
-    /// Whether most of those who use it do without it.
+    /// Whether most of those who use it do without it, or should for the sake of others: see [`Without`].
     pub(crate) fn is_done_without(&self) -> bool {
-        self.lock().is_done_without(self.now())
+        self.lock().is_done_without(self.now()) || self.inner.turn_without(Without::keeps_slots)
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
@@ -205,7 +263,11 @@ impl DependencyHandle {
     #[must_use]
     pub fn admit(&self) -> bool {
         if self.needed_by.is_none() {
-            return self.lock().admit();
+            let is_admitted = self.lock().admit();
+            if !is_admitted {
+                self.note_without(true, true);
+            }
+            return is_admitted;
         }
         let is_admitted = self.lock().lets_end(self.now());
         if !is_admitted {
@@ -303,6 +365,7 @@ impl DependencyHandle {
         if let Answer::Failed(_) = answer {
             self.note("a call failed", true);
         }
+        self.note_without(*answer != Answer::Served, true);
         self.change(|breaker, now| breaker.on_call(answer, now));
     }
 
@@ -419,7 +482,8 @@ impl DependencyHandle {
     /// The same of a job that uses it and begins when others end, or it is closed. It may be half-open again and again.
     pub(crate) fn longest_wait_to_use(&self) -> Duration {
         let away = self.lock().away_for(self.now());
-        away.min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
+        let kept = self.inner.turn_without(Without::kept_for);
+        away.max(kept).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
     /// Returns its state as `status` shows it.
@@ -564,6 +628,25 @@ impl DependencyHandle {
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.inner.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// No code panics while it holds the lock. Nothing else is locked meanwhile.
+    fn turn_without<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
+        let (turned, has_begun) = {
+            let mut without = self.without.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = without.kept_since();
+            let turned = turn(&mut without, self.began.elapsed());
+            (turned, without.kept_since() != before)
+        };
+        if has_begun {
+            tracing::info!(
+                dependency = self.name,
+                "jobs that do without a dependency hold their slots for long; others have the rest of them"
+            );
+        }
+        turned
     }
 }
 

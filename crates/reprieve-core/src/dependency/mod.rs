@@ -33,6 +33,7 @@ mod count;
 mod handle;
 mod keeper;
 mod refusals;
+mod without;
 
 use std::any::Any;
 use std::fmt;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Serialize};
 
 pub use breaker::{Answer, BreakerState, Signal};
 pub(crate) use count::{Count, Counted};
+pub(crate) use handle::Using;
 pub use handle::{CallError, DependencyHandle};
 pub(crate) use keeper::keep;
 

@@ -12,7 +12,7 @@ use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
-use crate::dependency::{BreakerState, Count, Counted, DependencyHandle};
+use crate::dependency::{BreakerState, Count, Counted, DependencyHandle, Using};
 use crate::mutex::set;
 use crate::ports::{LEASE_MAX, LimitedKind};
 
@@ -105,17 +105,26 @@ impl Kind {
         self.dependencies = among.into();
         let half = slots.div_ceil(2);
         self.without_in_all = half.max(*self.depends.without.get_or_insert(half));
+        self.uses.iter().for_each(|used| used.allow_without(self.without_in_all));
         unknown
     }
 
     /// Returns the worker's dependencies as one run of its jobs sees them.
     pub(super) fn dependencies(&self) -> Arc<[DependencyHandle]> {
-        if self.needs.is_empty() {
+        if self.needs.is_empty() && self.uses.is_empty() {
             return Arc::clone(&self.dependencies);
         }
+        let is_among = |these: &[DependencyHandle], it: &DependencyHandle| {
+            these.iter().any(|one| one.name() == it.name())
+        };
         let seen = |handle: &DependencyHandle| {
-            let is_needed = self.needs.iter().any(|needed| needed.name() == handle.name());
-            if is_needed { handle.needed() } else { handle.clone() }
+            if is_among(&self.needs, handle) {
+                handle.needed()
+            } else if is_among(&self.uses, handle) {
+                handle.used()
+            } else {
+                handle.clone()
+            }
         };
         self.dependencies.iter().map(seen).collect()
     }
@@ -192,7 +201,7 @@ impl Kind {
         let most = self.limits.per_worker.unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place { kind: Arc::clone(self), users: Mutex::default() })
+        Some(Place { kind: Arc::clone(self), users: Mutex::default(), using: Mutex::default() })
     }
 
     /// Counts a job that begins among those that use what it uses; `None` if as many run as may do without that now.
@@ -309,19 +318,23 @@ pub(super) struct Place {
     kind: Arc<Kind>,
     /// From its job's beginning on.
     users: Mutex<Vec<Counted>>,
+    using: Mutex<Vec<Using>>,
 }
 
 impl Place {
     /// Whether its job may begin, now that it has a slot: what it uses may have gone since it took the place, and then
-    /// as many do without as may.
-    pub(super) fn begin(&mut self) -> bool {
-        let users = self.kind.count_users();
-        users.map(|users| set(&self.users, users)).is_some()
+    /// as many do without as may. `dependencies` are those of its run.
+    pub(super) fn begin(&mut self, dependencies: &[DependencyHandle]) -> bool {
+        let Some(users) = self.kind.count_users() else { return false };
+        set(&self.users, users);
+        set(&self.using, dependencies.iter().filter_map(DependencyHandle::begin_use).collect());
+        true
     }
 
     /// Counts its job no longer among those that use what it uses: its slot is stuck, and another one replaces it.
     pub(super) fn use_nothing(&self) {
         set(&self.users, Vec::new());
+        set(&self.using, Vec::new());
     }
 }
 

@@ -134,6 +134,7 @@ struct Flapping {
     calls_fail: Arc<AtomicBool>,
     slow: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
 }
 job!(Flapping, "flapping", |me, cx| {
     let get =
@@ -146,6 +147,7 @@ job!(Flapping, "flapping", |me, cx| {
     } else {
         sleep(ms(50)).await;
     }
+    me.done.fetch_add(1, Relaxed);
     Ok(Step::Done(()))
 });
 
@@ -178,6 +180,35 @@ async fn jobs_that_use_what_comes_and_goes_leave_half_of_the_slots_to_others() {
         // Some may have begun while it served.
         let most = flapping.most.load(Relaxed);
         assert!(most <= if probe_serves { 4 } else { 7 }, "{name}: {most} did without it at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_hold_their_slots_after_few_failed_calls_leave_half_of_them_to_others() {
+    // The probe serves all the time. Calls fail in so many of five seconds.
+    for (slots, bad) in [(2, 5), (4, 5), (8, 2), (8, 3)] {
+        let (store, quick, flapping) = (memory::store(), Arc::<AtomicUsize>::default(), Flapping::default());
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: slots, ..settings() });
+        let worker = worker.dependency("cache", flapping.cache.clone()).job(Quick(Arc::clone(&quick)));
+        let worker = worker.job(flapping.clone()).depends::<Flapping>(Depends::uses(["cache"]));
+        let _worker = start_built(worker);
+        sleep(secs(2)).await;
+        let (mut sent, mut used) = (0, 0);
+        for second in 0..200 {
+            flapping.calls_fail.store(second % 5 < bad, Relaxed);
+            // There is always one that waits.
+            if used < 200 + flapping.done.load(Relaxed) {
+                enqueue::<Flapping>(&store, 200).await;
+                used += 200;
+            }
+            if second >= 60 {
+                enqueue::<Quick>(&store, 2).await;
+                sent += 2;
+            }
+            sleep(secs(1)).await;
+            let behind = sent - quick.load(Relaxed);
+            assert!(behind <= 2, "{bad} of 5 s, {slots} slots, at {second} s: {behind} of another kind wait");
+        }
     }
 }
 

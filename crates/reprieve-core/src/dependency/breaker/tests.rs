@@ -324,6 +324,52 @@ fn a_failure_opens_a_half_open_one() {
 }
 
 #[test]
+fn a_half_open_one_closes_where_fewer_calls_fail_than_open_a_closed_one() {
+    for (every, closes) in [(3, true), (2, false)] {
+        let mut tried = Tried::half_open();
+        let mut call = 0;
+        while tried.breaker.state() == HalfOpen {
+            assert!(tried.breaker.admit());
+            call += 1;
+            tried.call(&if call % every == 0 { failed() } else { Answer::Served });
+        }
+        tried.is(if closes { Closed } else { IsOpen });
+    }
+    let mut tried = Tried::half_open();
+    for _ in 0..3 {
+        tried.call(&Answer::Served);
+    }
+    assert_eq!(tried.call(&failed()), None);
+    assert_eq!(tried.call(&failed()), None);
+    let Some(Change::Opened(why)) = tried.call(&failed()) else { panic!("half of all") };
+    assert_eq!(why, "a call failed: connection refused");
+}
+
+#[test]
+fn calls_that_were_let_through_half_open_count_on_when_it_has_closed() {
+    let mut tried = Tried::half_open();
+    (0..31).for_each(|_| drop(tried.call(&Answer::Served)));
+    tried.is(Closed);
+    for _ in 0..30 {
+        assert_eq!(tried.call(&failed()), None, "less than half of ten seconds");
+    }
+    assert!(tried.call(&failed()).is_some());
+}
+
+#[test]
+fn answers_to_calls_that_were_under_way_do_not_put_off_the_probe_of_a_lost_connection() {
+    let mut tried = Tried::half_open();
+    tried.wait(ms(100));
+    tried.signal(&Signal::Disconnected);
+    assert_eq!(tried.next(), ms(900));
+    (0..31).for_each(|_| drop(tried.call(&Answer::Served)));
+    tried.is(Closed);
+    assert_eq!(tried.next(), ms(900));
+    tried.next_probe(&Answer::Served);
+    assert_eq!(tried.next(), CLOSED_PAUSE);
+}
+
+#[test]
 fn a_replicas_maintenance_concerns_those_who_read_replicas() {
     let mut tried = Tried::closed();
     assert!(!tried.breaker.avoids_replicas(tried.now));

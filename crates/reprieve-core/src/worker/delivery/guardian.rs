@@ -306,7 +306,7 @@ impl Guardian {
             drop((slot, place, in_fleet));
             return Box::pin(self.defer_until_served(assignment, &needed)).await;
         }
-        if place.as_mut().is_some_and(|place| !place.begin()) {
+        if place.as_mut().is_some_and(|place| !place.begin(&assignment.run.dependencies)) {
             drop((slot, place, in_fleet));
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
