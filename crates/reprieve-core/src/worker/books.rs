@@ -22,6 +22,9 @@ use crate::telemetry::{ByResult, Telemetry};
 /// How many entries may wait to be written. A kind of job that always fails makes hundreds within a second.
 const WAITING_MAX: usize = 1_024;
 
+/// The longest time for one entry.
+pub(super) const TRY: Duration = Duration::from_secs(10);
+
 /// The worker's parts hand in here what is to be written. Never waits.
 #[derive(Debug)]
 pub(super) struct Books {
