@@ -12,15 +12,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::books::{Describing, Note, Notes, TRY};
-use super::deaths::{Inquest, Suspicion, silence};
+use super::deaths::{Inquest, Suspicion, silence, unsure_for};
 use super::reporter::Monitor;
 use super::shared::Shared;
 use crate::clock::unix_millis;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::ids::WorkerId;
 use crate::ledger::{Boot, Entry, Ledger, Machine, NamedEntry};
 use crate::process::in_process;
 use crate::record::Vanished;
+use crate::retry::unanswered;
 
 /// The longest time for a look at the roster after a death.
 const LOOK: Duration = Duration::from_secs(30);
@@ -37,8 +38,11 @@ const UNWRITTEN_MAX: usize = 256;
 /// How many deaths may wait for a look. Any job of a worker that died leads to it again.
 const DEATHS_MAX: usize = 256;
 
-/// How many looks a death is given if the store fails.
+/// How many looks a death is given that fail though the store answers. Those in an outage do not count.
 const LOOKS_MAX: u32 = 5;
+
+/// The shortest time until a look that can't tell yet is taken again.
+const LOOK_AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// How often it is written that the machine lives: often enough to know of a machine that vanishes without a trace, once
 /// its last report has gone, to an hour for how long it was seen.
@@ -228,7 +232,7 @@ impl Bookkeeper {
                 self.unwritten.push_back(entry);
                 self.again_at = Instant::now() + AGAIN;
             }
-            Done::Looked(left) => self.suspects.extend(left),
+            Done::Looked(left) => left.into_iter().for_each(|(worker, it)| self.keep(worker, it)),
         }
     }
 
@@ -268,36 +272,44 @@ impl Bookkeeper {
         if self.suspects.len() >= DEATHS_MAX && !self.suspects.contains_key(&worker) {
             return self.shared.books.count("dropped");
         }
+        self.shared.books.to_look_at(worker.as_ref());
         let look_at = Instant::now() + silence(&*self.shared.store.roster);
-        let new = Suspicion { wrote_unix_ms, look_at, looks_left: LOOKS_MAX };
-        let known = self.suspects.entry(worker).or_insert(new);
+        self.keep(worker, Suspicion { wrote_unix_ms, look_at, looks_left: LOOKS_MAX });
+    }
+
+    /// Keeps a suspicion, also where there is a newer one.
+    fn keep(&mut self, worker: Option<WorkerId>, suspicion: Suspicion) {
+        let wrote_unix_ms = suspicion.wrote_unix_ms;
+        let known = self.suspects.entry(worker).or_insert(suspicion);
         known.wrote_unix_ms = known.wrote_unix_ms.max(wrote_unix_ms);
     }
 
-    /// Looks who of the suspects has died.
+    /// Looks who of the suspects has died, once that can be told.
     fn look(&mut self) {
         let now = Instant::now();
         let is_due = |_: &Option<WorkerId>, suspicion: &mut Suspicion| suspicion.look_at <= now;
         let due: BTreeMap<_, _> = self.suspects.extract_if(.., is_due).collect();
-        let look = self.hold(due.clone());
+        let unsure_for = unsure_for(&*self.shared.store.roster, &self.monitor);
+        if !unsure_for.is_zero() {
+            let look_at = now + unsure_for.max(LOOK_AGAIN_MIN);
+            return due.into_iter().for_each(|(worker, it)| self.keep(worker, Suspicion { look_at, ..it }));
+        }
+        let (look, shared) = (self.hold(due.clone()), Arc::clone(&self.shared));
         self.work.spawn(in_process(async move {
-            if look.await {
-                return Done::Looked(Vec::new());
-            }
-            let again = now + LOOK * 2;
-            let left = due.into_iter().filter(|(_, suspicion)| suspicion.looks_left > 1);
+            let Err(error) = look.await else { return Done::Looked(Vec::new()) };
             let again = |(worker, it): (_, Suspicion)| {
-                (worker, Suspicion { look_at: again, looks_left: it.looks_left - 1, ..it })
+                Some((worker, it.again(&error, now + LOOK * 2, &shared.books)?))
             };
-            Done::Looked(left.map(again).collect())
+            Done::Looked(due.into_iter().filter_map(again).collect())
         }));
     }
 
     /// Looks at all of them before their time: who is silent by now has died, and of the others this worker may never
     /// know if its own machine goes. Not just after an outage of the store: those that live had no time to report.
     fn look_early(&mut self) {
-        let answers_for = self.monitor.store_answers_for().unwrap_or_default();
-        if self.suspects.is_empty() || answers_for < silence(&*self.shared.store.roster) {
+        self.suspects.keys().for_each(|worker| self.shared.books.to_look_at(worker.as_ref()));
+        let is_unsure = !unsure_for(&*self.shared.store.roster, &self.monitor).is_zero();
+        if self.suspects.is_empty() || is_unsure {
             return;
         }
         let suspects = std::mem::take(&mut self.suspects);
@@ -309,21 +321,21 @@ impl Bookkeeper {
         }));
     }
 
-    /// Looks at the roster after these deaths. Returns whether it could.
+    /// Looks at the roster after these deaths, and enters them.
     fn hold(
         &self,
         suspects: BTreeMap<Option<WorkerId>, Suspicion>,
-    ) -> impl Future<Output = bool> + Send + 'static {
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (shared, ledger, queue) = (Arc::clone(&self.shared), self.ledger.clone(), self.queue.clone());
+        let monitor = self.monitor.clone();
         async move {
-            let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue };
+            let inquest = Inquest { shared: &shared, ledger: &ledger, queue: &queue, monitor: &monitor };
             let held = timeout(LOOK, inquest.hold(&suspects)).await;
-            match &held {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "failed to look which workers died; looking again"),
-                Err(_) => tracing::debug!("timed out looking which workers died; looking again"),
+            let held = held.unwrap_or_else(|_| Err(unanswered("look which workers died")));
+            if let Err(error) = &held {
+                tracing::debug!(%error, "failed to look which workers died, or to write it down; trying again");
             }
-            matches!(held, Ok(Ok(())))
+            held
         }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::books::TRY;
-use super::reporter::report_every;
+use super::books::{Books, TRY};
+use super::reporter::{Monitor, report_every};
 use super::shared::Shared;
 use crate::clock::unix_millis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::WorkerId;
 use crate::ledger::{Death, Entry, How, Interruption, Ledger, Machine};
 use crate::ports::{InFlight, Roster, WorkerReport};
@@ -26,7 +26,22 @@ pub(super) struct Suspicion {
     pub(super) wrote_unix_ms: Option<i64>,
     /// When to look. A worker that lives has published a report again by then.
     pub(super) look_at: Instant,
+    /// How many looks may fail though the store answers.
     pub(super) looks_left: u32,
+}
+
+impl Suspicion {
+    /// Returns it for another look after one that failed, if there is to be one: always while the store does not answer.
+    pub(super) fn again(self, error: &Error, look_at: Instant, books: &Books) -> Option<Self> {
+        let looks_left =
+            if error.is_temporary() { self.looks_left } else { self.looks_left.saturating_sub(1) };
+        if looks_left == 0 {
+            tracing::warn!(%error, "failed to write down the death of a worker; reports may lack it");
+            books.count("error");
+            return None;
+        }
+        Some(Self { look_at, looks_left, ..self })
+    }
 }
 
 /// For how long a worker publishes nothing that has died: it missed several reports.
@@ -34,11 +49,18 @@ pub(super) fn silence(roster: &dyn Roster) -> Duration {
     report_every(roster) * 3
 }
 
+/// For how much longer the store must take each report of this worker until silence means death: after an outage those that
+/// live need time to report again.
+pub(super) fn unsure_for(roster: &dyn Roster, monitor: &Monitor) -> Duration {
+    silence(roster).saturating_sub(monitor.store_answers_for().unwrap_or_default())
+}
+
 /// A look at the roster, to find which workers have died.
 pub(super) struct Inquest<'a> {
     pub(super) shared: &'a Shared,
     pub(super) ledger: &'a Ledger,
     pub(super) queue: &'a str,
+    pub(super) monitor: &'a Monitor,
 }
 
 impl Inquest<'_> {
@@ -52,6 +74,10 @@ impl Inquest<'_> {
         };
         let mut reports = roster.reports(REPORTS_MAX_AGE).await?;
         reports.extend(roster.departed(REPORTS_MAX_AGE).await?);
+        // These answers may have come late, after an outage that began meanwhile.
+        if !unsure_for(roster, self.monitor).is_zero() {
+            return Err(unanswered("look which workers died"));
+        }
         let mut found = Vec::new();
         for (worker, Suspicion { wrote_unix_ms, .. }) in suspects {
             let dead: Vec<_> = match worker {
@@ -72,12 +98,12 @@ impl Inquest<'_> {
                 }
             }
         }
+        self.shared.books.looked_at(suspects.keys());
         let mut outcome = Ok(());
         for (death, number) in found {
             let (worker, entry) = (death.worker.clone(), Entry::Interruption(Box::new(death)));
-            if !self.shared.books.write_death(self.ledger, &worker, entry, number, TRY).await {
-                outcome = Err(unanswered("write down a death"));
-            }
+            let wrote = self.shared.books.write_death(self.ledger, &worker, entry, number, TRY).await;
+            outcome = outcome.and(wrote);
         }
         outcome
     }
