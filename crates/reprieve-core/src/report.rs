@@ -82,6 +82,7 @@ pub struct Stopped {
     /// The rest of the last drain's budget.
     pub budget_left: Duration,
     /// Entries of the ledger that this worker has not written as far as it knows, so that reports lack them: what failed in
-    /// an outage that outlived the worker, and what was not answered when it ended.
+    /// an outage that outlived the worker, what was not answered when it ended, and workers that may have died, at whom
+    /// it could not look.
     pub missing_entries: u64,
 }

@@ -43,53 +43,74 @@ pub struct Faults {
     plans: Arc<watch::Sender<HashMap<Op, Plan>>>,
 }
 
-/// An operation of a store. [`Save`](Self::Save) is [`RecordStore::put`], and [`Put`](Self::Put) is
-/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method,
-/// with the port's name where two have one.
-///
-/// [`RecordStore::put`]: crate::ports::RecordStore::put
-/// [`BlobStore::put`]: crate::ports::BlobStore::put
-/// [`BlobStore::create`]: crate::ports::BlobStore::create
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named after the port's method, or the doc comment names the method")]
-pub enum Op {
-    Send,
-    Receive,
-    Renew,
-    Complete,
-    Release,
-    DeadLetter,
-    Recover,
-    Depth,
-    DeadLetters,
-    ReceiveLetters,
-    RemoveLetter,
-    ReturnLetter,
-    Load,
-    Save,
+/// Defines the operations in one list, so that none is missing in [`Op::ALL`].
+macro_rules! operations {
+    ($($(#[$doc:meta])* $op:ident => $describe:literal,)+) => {
+        /// An operation of a store. [`Save`](Self::Save) is [`RecordStore::put`], and [`Put`](Self::Put) is
+        /// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method,
+        /// with the port's name where two have one.
+        ///
+        /// [`RecordStore::put`]: crate::ports::RecordStore::put
+        /// [`BlobStore::put`]: crate::ports::BlobStore::put
+        /// [`BlobStore::create`]: crate::ports::BlobStore::create
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is named after the port's method, or the doc comment names the method")]
+        pub enum Op {
+            $($(#[$doc])* $op,)+
+        }
+
+        impl Op {
+            /// Every operation.
+            pub const ALL: [Self; [$($describe),+].len()] = [$(Self::$op),+];
+
+            /// The operation, as it completes "failed to …".
+            const fn describe(self) -> &'static str {
+                match self {
+                    $(Self::$op => $describe,)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Send => "send messages",
+    Receive => "receive messages",
+    Renew => "renew a lease",
+    Complete => "complete a message",
+    Release => "release a message",
+    DeadLetter => "dead-letter a message",
+    Recover => "recover messages",
+    Depth => "count messages",
+    DeadLetters => "look at dead letters",
+    ReceiveLetters => "receive dead letters",
+    RemoveLetter => "remove a dead letter",
+    ReturnLetter => "return a dead letter",
+    Load => "load a record",
+    Save => "write a record",
     /// `RecordStore::put` of an entry of the ledger.
-    Ledger,
+    Ledger => "write an entry of the ledger",
     /// `RecordStore::page` of the ledger.
-    LedgerPage,
-    Remove,
-    Payload,
-    StorePayload,
-    RecordPage,
-    PayloadPage,
-    RemovePayloads,
-    Get,
-    GetRange,
-    Put,
-    PutPart,
-    PutParts,
-    Exists,
-    List,
-    BlobPage,
-    Delete,
-    DeleteVersion,
-    Publish,
-    Withdraw,
-    Reports,
+    LedgerPage => "list entries of the ledger",
+    Remove => "remove a record",
+    Payload => "read a payload",
+    StorePayload => "write a payload",
+    RecordPage => "list records",
+    PayloadPage => "list payloads",
+    RemovePayloads => "remove payloads",
+    Get => "read a blob",
+    GetRange => "read a blob",
+    Put => "write a blob",
+    PutPart => "write a blob in parts",
+    PutParts => "write a blob in parts",
+    Exists => "look for a blob",
+    List => "list blobs",
+    BlobPage => "list blobs",
+    Delete => "delete a blob",
+    DeleteVersion => "delete a blob",
+    Publish => "publish a report",
+    Withdraw => "withdraw a report",
+    Reports => "read reports",
 }
 
 /// The fault of a call.
@@ -253,88 +274,13 @@ impl Plan {
     }
 }
 
-impl Op {
-    /// Every operation.
-    pub const ALL: [Self; 33] = [
-        Self::Send,
-        Self::Receive,
-        Self::Renew,
-        Self::Complete,
-        Self::Release,
-        Self::DeadLetter,
-        Self::Recover,
-        Self::Depth,
-        Self::DeadLetters,
-        Self::ReceiveLetters,
-        Self::RemoveLetter,
-        Self::ReturnLetter,
-        Self::Load,
-        Self::Save,
-        Self::Remove,
-        Self::Payload,
-        Self::StorePayload,
-        Self::RecordPage,
-        Self::PayloadPage,
-        Self::RemovePayloads,
-        Self::Get,
-        Self::GetRange,
-        Self::Put,
-        Self::PutPart,
-        Self::PutParts,
-        Self::Exists,
-        Self::List,
-        Self::BlobPage,
-        Self::Delete,
-        Self::DeleteVersion,
-        Self::Publish,
-        Self::Withdraw,
-        Self::Reports,
-    ];
-
-    /// The operation, as it completes "failed to …".
-    const fn describe(self) -> &'static str {
-        match self {
-            Self::Send => "send messages",
-            Self::Receive => "receive messages",
-            Self::Renew => "renew a lease",
-            Self::Complete => "complete a message",
-            Self::Release => "release a message",
-            Self::DeadLetter => "dead-letter a message",
-            Self::Recover => "recover messages",
-            Self::Depth => "count messages",
-            Self::DeadLetters => "look at dead letters",
-            Self::ReceiveLetters => "receive dead letters",
-            Self::RemoveLetter => "remove a dead letter",
-            Self::ReturnLetter => "return a dead letter",
-            Self::Load => "load a record",
-            Self::Save => "write a record",
-            Self::Ledger => "write an entry of the ledger",
-            Self::LedgerPage => "list entries of the ledger",
-            Self::Remove => "remove a record",
-            Self::Payload => "read a payload",
-            Self::StorePayload => "write a payload",
-            Self::RecordPage => "list records",
-            Self::PayloadPage => "list payloads",
-            Self::RemovePayloads => "remove payloads",
-            Self::Get | Self::GetRange => "read a blob",
-            Self::Put => "write a blob",
-            Self::PutPart | Self::PutParts => "write a blob in parts",
-            Self::Exists => "look for a blob",
-            Self::List | Self::BlobPage => "list blobs",
-            Self::Delete | Self::DeleteVersion => "delete a blob",
-            Self::Publish => "publish a report",
-            Self::Withdraw => "withdraw a report",
-            Self::Reports => "read reports",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::ids::JobId;
+    use crate::ledger::Ledger;
     use crate::memory;
     use crate::ports::{NewMessage, RecordStore, RecordWrite, Store};
 
@@ -376,7 +322,14 @@ mod tests {
             assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Denied);
         }
         assert!(store.roster.reports(SECOND).await.is_err());
+        let ledger = Ledger::new(store.records.clone());
+        assert_eq!(
+            ledger.read(0).await.unwrap_err().kind(),
+            ErrorKind::Denied,
+            "the ledger is in the same store"
+        );
         faults.clear_all();
+        ledger.read(0).await.unwrap();
         save(&store).await.unwrap();
         assert_eq!(faults.calls(Op::Save), 4);
     }

@@ -17,10 +17,14 @@ use crate::healing::HealingAction;
 use crate::ids::WorkerId;
 use crate::ledger::{self, Boot, Entry, Failure, Ledger, Machine};
 use crate::record::Vanished;
+use crate::retry::unanswered;
 use crate::telemetry::{ByResult, Telemetry};
 
 /// How many entries may wait to be written. A kind of job that always fails makes hundreds within a second.
 const WAITING_MAX: usize = 1_024;
+
+/// The longest time for one entry.
+pub(super) const TRY: Duration = Duration::from_secs(10);
 
 /// The worker's parts hand in here what is to be written. Never waits.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(super) struct Books {
     is_boot_written: AtomicBool,
     /// The workers whose deaths are not written yet.
     deaths: Mutex<BTreeSet<WorkerId>>,
+    /// The workers that may have died, at whom nobody could look yet; `None` for those that no record names.
+    suspects: Mutex<BTreeSet<Option<WorkerId>>>,
     /// How long the last write took, in milliseconds.
     took_ms: AtomicU64,
 }
@@ -81,9 +87,21 @@ impl Books {
         let (notes, received) = mpsc::channel(WAITING_MAX);
         let [open, lost, took_ms] = std::array::from_fn(|_| AtomicU64::new(0));
         let machine = OnceLock::new();
-        let (is_boot_written, deaths) = (AtomicBool::new(false), Mutex::default());
-        let books =
-            Self { notes, machine, worker, boot, telemetry, open, lost, is_boot_written, deaths, took_ms };
+        let (is_boot_written, deaths, suspects) =
+            (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let books = Self {
+            notes,
+            machine,
+            worker,
+            boot,
+            telemetry,
+            open,
+            lost,
+            is_boot_written,
+            deaths,
+            suspects,
+            took_ms,
+        };
         (books, Notes(received))
     }
 
@@ -159,7 +177,7 @@ impl Books {
 
     /// Logs and returns how many entries reports will lack, when the worker ends.
     pub(super) fn missing(&self) -> u64 {
-        let deaths = u64::try_from(self.deaths().len()).unwrap_or(u64::MAX);
+        let deaths = u64::try_from(self.open_deaths()).unwrap_or(u64::MAX);
         let boot = u64::from(!self.is_boot_written.load(Relaxed));
         let missing = [self.open.load(Relaxed), self.lost.load(Relaxed), deaths, boot];
         let missing = missing.into_iter().fold(0_u64, u64::saturating_add);
@@ -218,12 +236,23 @@ impl Books {
         }
     }
 
+    /// Notes that this worker may have died; `None` for those that no record names.
+    pub(super) fn to_look_at(&self, worker: Option<&WorkerId>) {
+        self.suspects().insert(worker.cloned());
+    }
+
+    /// Notes that it is known which of these workers have died by now.
+    pub(super) fn looked_at<'a>(&self, workers: impl Iterator<Item = &'a Option<WorkerId>>) {
+        let mut suspects = self.suspects();
+        workers.for_each(|worker| _ = suspects.remove(worker));
+    }
+
     /// Notes that this worker's death is to be written.
     pub(super) fn death_found(&self, worker: &WorkerId) {
         self.deaths().insert(worker.clone());
     }
 
-    /// Writes within this time that this worker has died. Returns whether it was written.
+    /// Writes within this time that this worker has died.
     pub(super) async fn write_death(
         &self,
         ledger: &Ledger,
@@ -231,18 +260,27 @@ impl Books {
         entry: Entry,
         number: u64,
         within: Duration,
-    ) -> bool {
+    ) -> error::Result<()> {
         let wrote = timeout(within, ledger.write_numbered(entry, number)).await;
-        let is_written = self.wrote(&wrote, within);
-        if is_written {
-            self.death_written(worker);
-        }
-        is_written
+        wrote.unwrap_or_else(|_| Err(unanswered("write down a death")))?;
+        self.count("ok");
+        self.death_written(worker);
+        Ok(())
     }
 
     /// Notes that this worker's death is written, or was none.
     pub(super) fn death_written(&self, worker: &WorkerId) {
         self.deaths().remove(worker);
+    }
+
+    /// How many deaths reports may lack: of workers that were found dead, or could not be looked at.
+    fn open_deaths(&self) -> usize {
+        let found = self.deaths().iter().cloned().map(Some).collect::<BTreeSet<_>>();
+        found.union(&self.suspects()).count()
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, BTreeSet<Option<WorkerId>>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deaths(&self) -> MutexGuard<'_, BTreeSet<WorkerId>> {

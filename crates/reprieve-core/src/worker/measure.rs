@@ -68,6 +68,20 @@ impl Recent {
         self.lock(Instant::now()).latest.iter().map(|(_, value)| *value).max()
     }
 
+    /// Returns the 95th percentile, but of fewer than twenty values the second longest, because one may be out of line; of a
+    /// single one, that. `None` when there are no values.
+    pub(crate) fn p95_or_second(&self) -> Option<Duration> {
+        let mut sorted: Vec<_> = self.lock().latest.iter().map(|(_, value)| *value).collect();
+        sorted.sort_unstable();
+        let at = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
+        sorted.get(at.min(sorted.len().saturating_sub(2))).copied()
+    }
+
+    /// Returns how many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().latest.len()
+    }
+
     /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
         let mut values = self.lock(Instant::now());
@@ -156,6 +170,21 @@ mod tests {
         assert!((19.0..21.0).contains(&rate.a_second()), "{}", rate.a_second());
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(rate.a_second() < 0.1, "{}", rate.a_second());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_value_that_is_out_of_line_does_not_count_among_others() {
+        let recent = Recent::new(Duration::from_secs(60));
+        let ms = Duration::from_millis;
+        assert_eq!((recent.len(), recent.p95_or_second()), (0, None));
+        recent.note(ms(6_000));
+        assert_eq!((recent.len(), recent.p95_or_second()), (1, Some(ms(6_000))));
+        for _ in 0..18 {
+            recent.note(ms(60));
+            assert_eq!(recent.p95_or_second(), Some(ms(60)), "{}", recent.len());
+        }
+        recent.note(ms(6_000));
+        assert_eq!((recent.len(), recent.p95_or_second()), (20, Some(ms(6_000))), "two of twenty count");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `bookkeeper`, `books` | writes the worker's entries of the ledger, in the background; where the others hand them in |
+//! | `deaths` | finds which workers have died |
 //! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
 //! | `claims` | the right to have a machine replaced, of which the fleet has few |
 //! | `drain` | one drain from its order to its report |
@@ -34,6 +35,7 @@ mod books;
 mod builder;
 mod cancels;
 mod claims;
+mod deaths;
 mod deliveries;
 mod delivery;
 mod depends;

@@ -42,13 +42,20 @@ pub(super) struct Letters {
     /// One permit for each that may be under way at once in a drain. Letters wait for other letters only: while 64 slow
     /// ones were sent, no message was released.
     pub(super) turns: Semaphore,
+    /// One permit for the letter that finds out whether the only known time was out of line.
+    pub(super) probe: Semaphore,
     /// How long the latest took.
     pub(super) took: Recent,
 }
 
 impl Letters {
     pub(super) fn new(at_once: usize) -> Self {
-        Self { turns: Semaphore::new(at_once), took: Recent::new(LETTERS_AGE_MAX) }
+        Self { turns: Semaphore::new(at_once), probe: Semaphore::new(1), took: Recent::new(LETTERS_AGE_MAX) }
+    }
+
+    /// How long one takes, as far as is known. One that was out of line does not count where there are others.
+    pub(super) fn take(&self) -> Duration {
+        self.took.p95_or_second().unwrap_or_default()
     }
 }
 

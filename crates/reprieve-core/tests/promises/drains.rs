@@ -666,6 +666,48 @@ async fn a_drain_that_is_shorter_than_a_letter_takes_sends_each_once_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_dead_letter_that_was_slow_keeps_no_others_from_being_sent_in_a_short_drain() {
+    for quick_before in [0, 1, 4] {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.next_calls(Op::DeadLetter, 1, Fault::LateAnswer(secs(9)));
+        let fails_now = Plan::new(1, 1).habit(Habit::FatalAt(0));
+        enqueue(&store, &[fails_now]).await;
+        let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
+        let worker = start_built(worker.settings(Settings { concurrency: 40, ..settings() }));
+        worker.started().await;
+        sleep(secs(15)).await;
+        enqueue(&store, &vec![fails_now; quick_before]).await;
+        for _ in 0..20 {
+            send_args::<Asked>(&store, &true).await;
+        }
+        sleep(secs(15)).await;
+        assert_eq!((worker.ended("dead_lettered"), leased(&store).await), (1 + quick_before as u64, 20));
+        faults.every_call(Op::DeadLetter, Fault::LateAnswer(ms(60)));
+        let report = worker.evict(secs(5)).await;
+        assert_eq!(report.abandoned, 0, "{quick_before} quick ones before: {report:?}");
+        assert_eq!(faults.calls(Op::DeadLetter), 21 + quick_before as u64, "each is sent once");
+    }
+}
+
+/// Only the letter that finds out that it is slow is begun, and may be sent twice.
+#[tokio::test(start_paused = true)]
+async fn where_one_slow_dead_letter_is_known_one_more_is_begun_in_a_drain_that_is_too_short() {
+    let (store, faults) = Faults::wrap(memory::store());
+    faults.every_call(Op::DeadLetter, Fault::LateAnswer(secs(6)));
+    enqueue(&store, &[Plan::new(1, 1).habit(Habit::FatalAt(0))]).await;
+    for _ in 0..10 {
+        send_args::<Asked>(&store, &true).await;
+    }
+    let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
+    let worker = start_built(worker.settings(Settings { concurrency: 20, ..settings() }));
+    worker.started().await;
+    sleep(secs(15)).await;
+    let calls = faults.calls(Op::DeadLetter);
+    worker.evict(secs(5)).await;
+    assert_eq!((calls, faults.calls(Op::DeadLetter) - calls), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_letter_that_hangs_in_a_drain_that_tightens_twice_is_sent_again() {
     let (store, faults) = Faults::wrap(memory::store());
     send_args::<Asked>(&store, &true).await;

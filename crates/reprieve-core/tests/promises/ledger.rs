@@ -12,15 +12,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
-fn wide() -> Settings {
+pub(crate) fn wide() -> Settings {
     Settings { concurrency: 50, lease: secs(20), ..settings() }
 }
 
-async fn ledger(store: &Store) -> Entries {
+pub(crate) async fn ledger(store: &Store) -> Entries {
     Ledger::new(store.records.clone()).read(0).await.unwrap()
 }
 
-async fn interruptions(store: &Store) -> Vec<Interruption> {
+pub(crate) async fn interruptions(store: &Store) -> Vec<Interruption> {
     ledger(store).await.interruptions
 }
 
@@ -29,7 +29,7 @@ fn death(it: &Interruption) -> &Death {
     death
 }
 
-fn on_boot(store: &Store, job: &Steps, settings: Settings, boot: &str) -> WorkerBuilder {
+pub(crate) fn on_boot(store: &Store, job: &Steps, settings: Settings, boot: &str) -> WorkerBuilder {
     let machine = Machine { vm: format!("vm-{boot}"), zone: "2".to_owned(), ..Machine::default() };
     let worker = Worker::builder(store.clone()).job(job.clone()).settings(settings);
     worker.vm(format!("vm-{boot}")).boot(boot).machine(async { machine })

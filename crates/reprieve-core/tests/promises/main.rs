@@ -27,6 +27,7 @@ mod goodput;
 mod intervals;
 mod leases;
 mod ledger;
+mod ledger_outages;
 mod limits;
 mod limits_in_line;
 mod limits_slow_store;

@@ -483,8 +483,11 @@ async fn tries(
     done
 }
 
+/// The time that is left at least when a letter finds out how long letters take.
+const PROBE_LEFT: Duration = Duration::from_millis(500);
+
 /// Sends a dead letter in a drain, once its turn has come. A try that is not answered may have sent it, so each has all of
-/// the time that is left, and none begins that can't end.
+/// the time that is left, and none begins that can't end as far as is known, but one where only one time is.
 async fn send_letter<F: Future<Output = Result<()>>>(
     patience: Patience,
     letters: &Letters,
@@ -494,8 +497,14 @@ async fn send_letter<F: Future<Output = Result<()>>>(
     let Ok(_turn) = timeout_at(patience.until, letters.turns.acquire()).await else {
         return Err(unanswered(OPERATION));
     };
-    let takes = letters.took.longest().unwrap_or_default();
     let left = || patience.until.saturating_duration_since(Instant::now());
+    let mut probe = None;
+    if left() < letters.take() && letters.took.len() == 1 {
+        // One letter finds out whether that time was out of line, and the others wait for it.
+        probe = timeout_at(patience.until, letters.probe.acquire()).await.ok();
+    }
+    let probe = probe.filter(|_| letters.took.len() == 1);
+    let takes = if probe.is_some() { PROBE_LEFT } else { letters.take() };
     if left() < takes {
         return Err(Error::new(ErrorKind::TimedOut, OPERATION, "the drain leaves no time for it"));
     }
