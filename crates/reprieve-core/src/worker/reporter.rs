@@ -297,6 +297,8 @@ struct Outage {
     taken_before: Option<Instant>,
     /// When it did again.
     ended: Option<Instant>,
+    /// After how long without a report that it took there is one.
+    from: Duration,
 }
 
 /// A view of a running worker. Clones show the same worker, and outlive it.
@@ -380,10 +382,14 @@ impl Monitor {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one.
+    /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one, or has
+    /// taken none for a minute, as after a freeze of the machine.
     #[must_use]
     pub fn store_answers_for(&self) -> Option<Duration> {
-        get(&self.published_since).map(|since| since.elapsed())
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_silent = outage.last_taken.is_some_and(|at| at.elapsed() > outage.from);
+        drop(outage);
+        get(&self.published_since).filter(|_| !is_silent).map(|since| since.elapsed())
     }
 
     /// Returns how long ago the store took the last report before it took none for a minute, until ten minutes after
@@ -409,8 +415,8 @@ impl Monitor {
         }
         let now = Instant::now();
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_away =
-            outage.last_taken.is_some_and(|at| now.duration_since(at) > OUTAGE_FROM.max(every * 3));
+        outage.from = OUTAGE_FROM.max(every * 3);
+        let was_away = outage.last_taken.is_some_and(|at| now.duration_since(at) > outage.from);
         if outage.ended.is_some_and(|at| now.duration_since(at) >= OUTAGE_OVER) {
             outage.taken_before = None;
         }

@@ -116,6 +116,27 @@ async fn the_first_machine_of_a_frozen_fleet_that_goes_on_is_not_reported_for_a_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_was_frozen_takes_no_decision_before_the_store_has_answered_its_reports_again() {
+    for (count, late_ms) in [(2, 100), (3, 2_000), (20, 4_000)] {
+        let machines = Machines::new(count).await;
+        machines.0[1..].iter().for_each(|it| it.disk.fails());
+        sleep(secs(60)).await;
+        let first = &machines.0[0];
+        first.disk.fails();
+        assert!(!first.vm.is_reported_within(secs(60)).await, "{count} machines, all ill");
+        for other in &machines.0[1..] {
+            other.faults.everything(StoreFault::Hang);
+        }
+        let late = StoreFault::LateAnswer(Duration::from_millis(late_ms));
+        first.faults.next_calls(Op::Publish, 1, late);
+        tokio::time::advance(secs(900)).await;
+        assert!(!first.vm.is_reported_within(secs(80)).await, "{count} machines, alone");
+        machines.end_outage();
+        assert!(!first.vm.is_reported_within(secs(100)).await, "{count} machines, all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_starts_in_an_outage_waits_for_the_fleet_as_one_that_saw_its_beginning() {
     for (count, outage) in [(3, 900), (20, 900), (20, 3_600)] {
         let mut machines = Machines::new(count).await;
