@@ -1,6 +1,7 @@
 //! Reports the worker's state: to the roster, to health endpoints and metrics, and as stored reports
 //! of its drains. None of it makes the worker wait.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -159,6 +160,7 @@ impl Reporter {
             machine: state.clone(),
             last_drain: self.monitor.last_drain(),
             fault: self.monitor.fault(),
+            written: self.monitor.written(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()
         };
@@ -279,6 +281,10 @@ impl Reporter {
     }
 }
 
+/// How many directories a report names, and the longest name of one.
+const WRITTEN_MAX: usize = 8;
+const WRITTEN_BYTES_MAX: usize = 512;
+
 /// For how long the store must take each report until an outage of it is over for all that is known.
 const OUTAGE_OVER: Duration = Duration::from_mins(10);
 
@@ -312,6 +318,7 @@ pub struct Monitor {
     beat: Arc<Mutex<Instant>>,
     is_stuck: Arc<AtomicBool>,
     fault: Arc<Mutex<Option<String>>>,
+    written: Arc<Mutex<Vec<String>>>,
     /// Since when the store has taken each report; `None` if it did not take the last one.
     published_since: Arc<Mutex<Option<Instant>>>,
     /// What tells how long the store was away.
@@ -329,6 +336,7 @@ impl Monitor {
             beat: Arc::new(Mutex::new(Instant::now())),
             is_stuck: Arc::default(),
             fault: Arc::default(),
+            written: Arc::default(),
             published_since: Arc::default(),
             outage: Arc::default(),
         };
@@ -373,13 +381,24 @@ impl Monitor {
         self.is_stuck.load(Relaxed)
     }
 
-    /// Shows in the worker's report the fault of its machine that is proven, in words; `None` when there is none.
+    /// Shows in the worker's report the fault of its machine, in words; `None` when there is none.
     pub fn show_fault(&self, fault: Option<String>) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
     fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows in the worker's report the directories that took a write in this boot: the first few, without very long names.
+    pub fn show_written<'a>(&self, directories: impl IntoIterator<Item = Cow<'a, str>>) {
+        let short = directories.into_iter().filter(|name| name.len() <= WRITTEN_BYTES_MAX);
+        let shown = short.take(WRITTEN_MAX).map(Cow::into_owned).collect();
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    fn written(&self) -> Vec<String> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one, or has

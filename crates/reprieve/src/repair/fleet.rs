@@ -1,10 +1,11 @@
 //! The machines of the fleet, from the roster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use reprieve_core::Result;
 use reprieve_core::healing::Fleet;
+use reprieve_core::interruption::Stage;
 use reprieve_core::ports::{Roster, WorkerReport};
 
 /// A machine none of whose workers has reported for so long is silent. Workers report every ten or fifteen seconds.
@@ -34,12 +35,35 @@ pub(super) async fn look(
     Ok(fleet)
 }
 
+/// Returns the places to which workers of this boot have written that are gone by now. One that still writes there proves
+/// that the disk is sound, whatever is wrong with another's way to it.
+pub(super) async fn written_before(roster: &dyn Roster, boot: &str) -> Result<BTreeSet<String>> {
+    if boot.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let (fresh, kept, died) =
+        tokio::try_join!(roster.reports(FRESH), roster.reports(KEPT), roster.departed(KEPT))?;
+    let is_gone = |report: &&WorkerReport| fresh.iter().all(|it| it.worker != report.worker);
+    let places =
+        |report: &WorkerReport| if report.boot == boot { report.written.clone() } else { Vec::new() };
+    let mut written: BTreeSet<_> = kept.iter().filter(is_gone).chain(&died).flat_map(places).collect();
+    for sound in fresh.iter().filter(|report| report.fault.is_none()).flat_map(places) {
+        written.remove(&sound);
+    }
+    Ok(written)
+}
+
 /// A machine: by its name where that is known, else by its boot, else by its worker.
 fn machine(report: &WorkerReport) -> &str {
     [report.vm.as_str(), report.boot.as_str()]
         .into_iter()
         .find(|name| !name.is_empty())
         .unwrap_or_else(|| report.worker.as_str())
+}
+
+/// Whether a worker has not begun to work, so that its report does not say yet how its machine is.
+fn begins(report: &WorkerReport) -> bool {
+    [Stage::Recover, Stage::Resume].iter().any(|stage| report.stage == stage.as_str())
 }
 
 fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) -> Fleet {
@@ -50,7 +74,7 @@ fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) 
     for report in recent.iter().filter(|report| !is_own(report)) {
         healthy.entry(machine(report)).or_insert(false);
     }
-    for report in fresh.iter().filter(|report| !is_own(report)) {
+    for report in fresh.iter().filter(|report| !is_own(report) && !begins(report)) {
         healthy.insert(machine(report), true);
     }
     for report in fresh.iter().filter(|report| report.fault.is_some()) {
@@ -72,6 +96,16 @@ mod tests {
     fn report(worker: &str, vm: &str, fault: Option<&str>) -> WorkerReport {
         let (vm, boot) = (vm.to_owned(), format!("boot of {vm}"));
         WorkerReport { vm, boot, fault: fault.map(str::to_owned), ..WorkerReport::new(WorkerId::new(worker)) }
+    }
+
+    #[test]
+    fn a_machine_of_which_only_workers_that_begin_report_is_not_known_to_be_healthy() {
+        let fresh = ["recover", "resume", "start"].map(|stage| WorkerReport {
+            stage: stage.to_owned(),
+            ..report(stage, if stage == "recover" { "a" } else { "b" }, None)
+        });
+        let fleet = count(&fresh, &fresh, "own", "");
+        assert_eq!((fleet.others, fleet.healthy), (2, 1));
     }
 
     #[test]

@@ -78,6 +78,15 @@ enum Repair {
     GivenUp,
 }
 
+/// What is known from earlier workers of this boot.
+#[derive(Debug, Default)]
+struct Earlier {
+    /// The diagnosis that one of them may have left is read.
+    is_read: bool,
+    /// The place of its fault, until it is seen to be sound.
+    open: Option<String>,
+}
+
 /// What the healer is made of.
 pub(super) struct Parts {
     pub(super) store: Store,
@@ -123,21 +132,11 @@ impl Healer {
     pub(super) async fn run(mut self, probe: Probe) {
         let (mut is_first, mut fault, mut still_fails, mut sound_at) = (true, None, false, None);
         let (mut idle, mut looking) = (Some(probe), None);
-        // Until the diagnosis of an earlier worker in this boot is read, and until its place is seen to be sound.
-        let (mut is_read, mut open) = (false, None);
+        let mut earlier = Earlier::default();
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if let Some(probe) = idle.as_mut().filter(|_| !is_read)
-                && let Ok(before) = self.history.of_this_boot().await
-            {
-                is_read = true;
-                if let Some(Diagnosis { place, healed, .. }) = before {
-                    probe.trust(&place);
-                    open = (!healed).then_some(place);
-                }
-            }
             if let Some(probe) = idle.take() {
                 looking = Some(spawn_blocking(move || look(probe)));
             }
@@ -145,25 +144,65 @@ impl Healer {
             if let Some(look) = &mut looking
                 && let Ok(looked) = timeout(PROBE_WITHIN, look).await
             {
-                let Ok((probe, seen)) = looked else { return };
-                if std::mem::take(&mut is_first) {
-                    tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
-                }
-                self.monitor.show_fault(seen.as_ref().map(ToString::to_string));
+                let Ok((mut probe, seen)) = looked else { return };
+                self.show(&probe, seen.as_ref(), std::mem::take(&mut is_first));
                 if probe.is_sound() {
                     sound_at = Some(Instant::now());
                 }
                 if fault.is_none() && seen.is_some() {
                     self.found_after = sound_at.map(|at: Instant| at.elapsed());
                 }
-                open = open.filter(|place| seen.as_ref().is_none_or(|fault| fault.place != *place));
+                let open = &mut earlier.open;
+                open.take_if(|place| seen.as_ref().is_some_and(|fault| fault.place == *place));
                 if let Some(place) = open.take_if(|place| probe.is_sound_at(place)) {
                     self.history.note_sound(place);
                 }
+                self.learn(&mut probe, &mut earlier).await;
                 still_fails = probe.still_fails();
                 (idle, looking, fault) = (Some(probe), None, seen);
             }
             self.review(fault.clone(), still_fails).await;
+        }
+    }
+
+    /// Shows in the worker's report what the probe has seen.
+    fn show(&self, probe: &Probe, fault: Option<&Fault>, is_first: bool) {
+        let directories = probe.directories();
+        let suspected = probe.suspected();
+        if is_first {
+            tracing::info!(?directories, "watching the disks of this VM");
+            if let Some(fault) = &suspected {
+                tracing::warn!(
+                    %fault,
+                    "this VM may have a fault: it is kept unless an earlier worker of this boot has written there"
+                );
+            }
+        }
+        let suspected = suspected.map(|fault| format!("{fault} since this worker began"));
+        self.monitor.show_fault(fault.map(ToString::to_string).or(suspected));
+        self.monitor.show_written(directories.iter().map(|path| path.to_string_lossy()));
+    }
+
+    /// Learns from the store what earlier workers of this boot knew of the disks. Only after a look, which a store that
+    /// does not answer must not delay: until then this VM would seem to be sound.
+    async fn learn(&self, probe: &mut Probe, earlier: &mut Earlier) {
+        if !earlier.is_read
+            && let Ok(before) = self.history.of_this_boot().await
+        {
+            earlier.is_read = true;
+            if let Some(Diagnosis { place, healed, .. }) = before {
+                probe.trust(&place);
+                earlier.open = (!healed).then_some(place);
+            }
+        }
+        if !probe.wants_trust() {
+            return;
+        }
+        let written = fleet::written_before(&*self.store.roster, &self.boot);
+        if let Ok(places) = bounded("read the roster", TRY, written).await {
+            for place in &places {
+                probe.trust(place);
+            }
         }
     }
 
@@ -366,5 +405,7 @@ impl Healer {
 mod outage_tests;
 #[cfg(test)]
 mod repeat_tests;
+#[cfg(test)]
+mod restart_tests;
 #[cfg(test)]
 mod tests;

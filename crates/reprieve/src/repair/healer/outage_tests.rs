@@ -7,12 +7,12 @@ use super::repeat_tests::{DOWN, Disk, Vm, secs, vm};
 use super::*;
 
 /// A machine with its own way to the store of all.
-struct Machine {
-    vm: Vm,
+pub(super) struct Machine {
+    pub(super) vm: Vm,
     name: String,
     store: Store,
-    disk: Disk,
-    faults: Faults,
+    pub(super) disk: Disk,
+    pub(super) faults: Faults,
 }
 
 impl Machine {
@@ -22,43 +22,43 @@ impl Machine {
     }
 
     /// Its worker is killed, and started again.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let began = vm(&self.store, &self.name, &self.disk);
         std::mem::replace(&mut self.vm, began).kill();
     }
 }
 
-struct Machines(Vec<Machine>);
+pub(super) struct Machines(pub(super) Vec<Machine>);
 
 impl Machines {
-    async fn new(count: usize) -> Self {
+    pub(super) async fn new(count: usize) -> Self {
         let store = memory::store();
         let all = Self((0..count).map(|number| Machine::new(&store, format!("vm-{number}"))).collect());
         sleep(secs(120)).await;
         all
     }
 
-    fn begin_outage(&self) {
+    pub(super) fn begin_outage(&self) {
         self.0.iter().for_each(|it| it.faults.everything(DOWN));
     }
 
-    fn end_outage(&self) {
+    pub(super) fn end_outage(&self) {
         self.0.iter().for_each(|it| it.faults.clear_all());
     }
 
-    fn disks_fail(&self) {
+    pub(super) fn disks_fail(&self) {
         self.0.iter().for_each(|it| it.disk.fails());
     }
 
     /// Neither the store nor a disk answers any machine for so long.
-    async fn outage(&self, long: Duration) {
+    pub(super) async fn outage(&self, long: Duration) {
         self.begin_outage();
         self.disks_fail();
         sleep(long).await;
     }
 
     /// Lets this time pass, and returns how many are reported at any of its seconds.
-    async fn reported_within(&self, long: Duration) -> usize {
+    pub(super) async fn reported_within(&self, long: Duration) -> usize {
         let (began, mut most) = (Instant::now(), 0);
         while began.elapsed() < long {
             sleep(secs(1)).await;
