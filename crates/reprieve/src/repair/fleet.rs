@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use reprieve_core::Result;
 use reprieve_core::healing::Fleet;
 use reprieve_core::interruption::Stage;
 use reprieve_core::ports::{Roster, WorkerReport};
+use reprieve_core::{Result, WorkerId};
 
 /// A machine none of whose workers has reported for so long is silent. Workers report every ten or fifteen seconds.
 pub(super) const FRESH: Duration = Duration::from_secs(60);
@@ -33,6 +33,41 @@ pub(super) async fn look(
         return Ok(count(&fresh, &roster.reports(KEPT).await?, vm, boot));
     }
     Ok(fleet)
+}
+
+/// The ages by which the last report of an earlier worker is looked for: no clock of a machine says it.
+const AGES: [Duration; 5] = [
+    Duration::from_mins(20),
+    Duration::from_hours(1),
+    Duration::from_hours(3),
+    Duration::from_hours(8),
+    KEPT,
+];
+
+/// Returns how long ago an earlier worker of this machine reported at most: for so long the store may have been away
+/// before `worker` began. One that reported within ten minutes proves that only where there is no older one, because it
+/// may have begun in the same outage. `None` if there is no report of any.
+pub(super) async fn last_before(
+    roster: &dyn Roster,
+    vm: &str,
+    boot: &str,
+    worker: &WorkerId,
+) -> Result<Option<Duration>> {
+    let recent = roster.reports(RECENT).await?;
+    let is_recent = |report: &WorkerReport| recent.iter().any(|it| it.worker == report.worker);
+    for age in AGES {
+        let reports = roster.reports(age).await?;
+        if reports.iter().any(|report| is_of(report, vm, boot) && !is_recent(report)) {
+            return Ok(Some(age));
+        }
+    }
+    let is_another = |report: &WorkerReport| report.worker != *worker && is_of(report, vm, boot);
+    Ok(recent.iter().any(is_another).then_some(RECENT))
+}
+
+/// Whether this is a report of this machine.
+fn is_of(report: &WorkerReport, vm: &str, boot: &str) -> bool {
+    (!vm.is_empty() && report.vm.eq_ignore_ascii_case(vm)) || (!boot.is_empty() && report.boot == boot)
 }
 
 /// Returns the places to which workers of this boot have written that are gone by now. One that still writes there proves
@@ -67,9 +102,7 @@ fn begins(report: &WorkerReport) -> bool {
 }
 
 fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) -> Fleet {
-    let is_own = |report: &WorkerReport| {
-        (!vm.is_empty() && report.vm.eq_ignore_ascii_case(vm)) || (!boot.is_empty() && report.boot == boot)
-    };
+    let is_own = |report: &WorkerReport| is_of(report, vm, boot);
     let mut healthy: BTreeMap<&str, bool> = BTreeMap::new();
     for report in recent.iter().filter(|report| !is_own(report)) {
         healthy.entry(machine(report)).or_insert(false);
@@ -89,8 +122,6 @@ fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) 
 
 #[cfg(test)]
 mod tests {
-    use reprieve_core::WorkerId;
-
     use super::*;
 
     fn report(worker: &str, vm: &str, fault: Option<&str>) -> WorkerReport {

@@ -56,6 +56,8 @@ pub(super) struct Healer {
     claims: Claims,
     /// When the store last showed the fleet, and how it was.
     seen: Option<(Instant, Fleet)>,
+    /// When it read how long ago an earlier worker of this VM had reported, and how long that was.
+    before: Option<(Instant, Option<Duration>)>,
     /// Why the VM was kept although it has a fault.
     refused: Option<Refusal>,
     /// How long after the last sound write its fault was proven.
@@ -109,7 +111,7 @@ impl Healer {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot }, monitor.worker());
         let history = History::new(store.clone(), vm.clone(), boot.clone());
-        let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
+        let (seen, before, refused, found_after, repair) = (None, None, None, None, Repair::None);
         Self {
             store,
             monitor,
@@ -121,6 +123,7 @@ impl Healer {
             budget,
             claims,
             seen,
+            before,
             refused,
             found_after,
             history,
@@ -254,11 +257,7 @@ impl Healer {
 
     /// Decides what to do about a fault, and does it.
     async fn consider(&mut self, fault: Fault) -> Result<()> {
-        // After an outage, those that reported before it are a part of the fleet, until they had time to be back.
-        let within = fleet::RECENT + self.monitor.store_was_away_since().unwrap_or_default();
-        let is_new = self.monitor.first_reported().is_none_or(|ago| ago < fleet::RECENT);
-        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot, within, is_new);
-        if let Ok(fleet) = bounded("read the roster", TRY, look).await {
+        if let Ok(fleet) = bounded("read the roster", TRY, self.look_at_fleet()).await {
             self.seen = Some((Instant::now(), fleet));
         }
         let is_claimed = bounded("read the claims", TRY, self.claims.is_held_by_another_worker()).await?;
@@ -302,6 +301,20 @@ impl Healer {
             }
         }
         Ok(())
+    }
+
+    /// Reads the fleet. After an outage, those that reported before it are a part of it until they had time to be back: also
+    /// for a worker that was started in the outage, and knows of it only by the last report of an earlier one.
+    async fn look_at_fleet(&mut self) -> Result<Fleet> {
+        let (roster, vm, boot) = (&*self.store.roster, &self.vm, &self.boot);
+        let is_new = self.monitor.first_reported().is_none_or(|ago| ago < fleet::RECENT);
+        if is_new && self.before.is_none() {
+            let ago = fleet::last_before(roster, vm, boot, self.monitor.worker()).await?;
+            self.before = Some((Instant::now(), ago));
+        }
+        let before = self.before.filter(|_| is_new).and_then(|(read_at, ago)| Some(ago? + read_at.elapsed()));
+        let away = self.monitor.store_was_away_since().max(before).unwrap_or_default();
+        fleet::look(roster, vm, boot, fleet::RECENT + away, is_new).await
     }
 
     async fn evidence(&self, fault: Fault) -> Result<Evidence> {

@@ -153,6 +153,31 @@ async fn a_worker_that_starts_in_an_outage_waits_for_the_fleet_as_one_that_saw_i
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_starts_in_an_outage_takes_a_few_machines_that_are_back_for_no_whole_fleet() {
+    for (count, sound, early) in [(3, 1, false), (20, 3, true), (20, 8, false)] {
+        let mut machines = Machines::new(count).await;
+        machines.begin_outage();
+        sleep(secs(1_700)).await;
+        if !early {
+            machines.0[0].restart();
+        }
+        sleep(secs(60)).await;
+        machines.0[..=sound].iter().for_each(|it| it.faults.clear_all());
+        if early {
+            machines.0[0].restart();
+        }
+        assert_eq!(machines.reported_within(secs(15)).await, 0, "{count} machines, {sound} sound ones");
+        let ill = || machines.0.iter().enumerate().filter(|(number, _)| *number == 0 || *number > sound);
+        ill().for_each(|(_, it)| it.disk.fails());
+        assert_eq!(machines.reported_within(secs(185)).await, 0, "{count} machines, {sound} are back");
+        machines.end_outage();
+        assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, all are back");
+        ill().skip(1).for_each(|(_, it)| it.disk.works());
+        assert_eq!(machines.reported_within(secs(120)).await, 1, "{count} machines, its fault is its own");
+    }
+}
+
 /// Each hour another machine is killed and replaced: counted since an outage, the dead would be the fleet's half.
 #[tokio::test(start_paused = true)]
 async fn a_report_that_fails_now_and_then_is_no_outage_that_keeps_a_machine_with_a_fault() {
