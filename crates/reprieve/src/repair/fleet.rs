@@ -6,7 +6,7 @@ use std::time::Duration;
 use reprieve_core::healing::Fleet;
 use reprieve_core::interruption::Stage;
 use reprieve_core::ports::{Roster, WorkerReport};
-use reprieve_core::{Result, WorkerId};
+use reprieve_core::{NoticeKind, Result, WorkerId};
 
 /// A machine none of whose workers has reported for so long is silent. Workers report every ten or fifteen seconds.
 pub(super) const FRESH: Duration = Duration::from_secs(60);
@@ -96,6 +96,12 @@ fn machine(report: &WorkerReport) -> &str {
         .unwrap_or_else(|| report.worker.as_str())
 }
 
+/// Whether its machine was about to be taken away: one that is silent since then is gone, and has no fault.
+fn was_leaving(report: &WorkerReport) -> bool {
+    let goes = [NoticeKind::Preempt, NoticeKind::Terminate];
+    report.notices.iter().any(|notice| goes.iter().any(|kind| notice.kind == kind.as_str()))
+}
+
 /// Whether a worker has not begun to work, so that its report does not say yet how its machine is.
 fn begins(report: &WorkerReport) -> bool {
     [Stage::Recover, Stage::Resume].iter().any(|stage| report.stage == stage.as_str())
@@ -104,13 +110,13 @@ fn begins(report: &WorkerReport) -> bool {
 fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) -> Fleet {
     let is_own = |report: &WorkerReport| is_of(report, vm, boot);
     let mut healthy: BTreeMap<&str, bool> = BTreeMap::new();
-    for report in recent.iter().filter(|report| !is_own(report)) {
+    for report in recent.iter().filter(|report| !is_own(report) && !was_leaving(report)) {
         healthy.entry(machine(report)).or_insert(false);
     }
     for report in fresh.iter().filter(|report| !is_own(report) && !begins(report)) {
         healthy.insert(machine(report), true);
     }
-    for report in fresh.iter().filter(|report| report.fault.is_some()) {
+    for report in fresh.iter().filter(|report| !is_own(report) && report.fault.is_some()) {
         healthy.entry(machine(report)).and_modify(|is_healthy| *is_healthy = false);
     }
     Fleet {
@@ -122,6 +128,8 @@ fn count(fresh: &[WorkerReport], recent: &[WorkerReport], vm: &str, boot: &str) 
 
 #[cfg(test)]
 mod tests {
+    use reprieve_core::ports::ActiveNotice;
+
     use super::*;
 
     fn report(worker: &str, vm: &str, fault: Option<&str>) -> WorkerReport {
@@ -137,6 +145,33 @@ mod tests {
         });
         let fleet = count(&fresh, &fresh, "own", "");
         assert_eq!((fleet.others, fleet.healthy), (2, 1));
+    }
+
+    #[test]
+    fn a_silent_machine_that_was_to_be_taken_away_is_none_of_the_fleet() {
+        let leaving = |worker, vm, kind: NoticeKind| {
+            let notice = ActiveNotice {
+                id: "1".to_owned(),
+                kind: kind.as_str().to_owned(),
+                started: true,
+                not_before_unix_ms: None,
+                doing: "resting".to_owned(),
+                approved: false,
+            };
+            WorkerReport { notices: vec![notice], ..report(worker, vm, None) }
+        };
+        let fresh = [leaving("1", "a", NoticeKind::Preempt)];
+        let mut recent = fresh.to_vec();
+        recent.extend([
+            leaving("2", "evicted", NoticeKind::Preempt),
+            leaving("3", "scaled in", NoticeKind::Terminate),
+            leaving("4", "rebooted", NoticeKind::Reboot),
+            // It is back, or another worker of it had no notice, and it is silent.
+            leaving("5", "restored", NoticeKind::Preempt),
+            report("6", "restored", None),
+        ]);
+        let fleet = count(&fresh, &recent, "own", "");
+        assert_eq!((fleet.others, fleet.healthy), (3, 1));
     }
 
     #[test]
