@@ -56,6 +56,8 @@ pub(super) struct Healer {
     claims: Claims,
     /// When the store last showed the fleet, and how it was.
     seen: Option<(Instant, Fleet)>,
+    /// How the fleet was at the last look.
+    looked: Option<Fleet>,
     /// When it read how long ago an earlier worker of this VM had reported, and how long that was.
     before: Option<(Instant, Option<Duration>)>,
     /// Why the VM was kept although it has a fault.
@@ -111,7 +113,7 @@ impl Healer {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot }, monitor.worker());
         let history = History::new(store.clone(), vm.clone(), boot.clone());
-        let (seen, before, refused, found_after, repair) = (None, None, None, None, Repair::None);
+        let (seen, looked, before, refused, found_after) = (None, None, None, None, None);
         Self {
             store,
             monitor,
@@ -123,11 +125,12 @@ impl Healer {
             budget,
             claims,
             seen,
+            looked,
             before,
             refused,
             found_after,
             history,
-            repair,
+            repair: Repair::None,
         }
     }
 
@@ -314,7 +317,10 @@ impl Healer {
         }
         let before = self.before.filter(|_| is_new).and_then(|(read_at, ago)| Some(ago? + read_at.elapsed()));
         let away = self.monitor.store_was_away_since().max(before).unwrap_or_default();
-        fleet::look(roster, vm, boot, fleet::RECENT + away, is_new).await
+        let fleet = fleet::look(roster, vm, boot, fleet::RECENT + away, is_new).await?;
+        let before = self.looked.replace(fleet).map_or(0, |before| before.healthy);
+        // After an outage one that is just back may not have looked at its disks yet. The next look shows it.
+        Ok(if away.is_zero() { fleet } else { Fleet { healthy: fleet.healthy.min(before), ..fleet } })
     }
 
     async fn evidence(&self, fault: Fault) -> Result<Evidence> {

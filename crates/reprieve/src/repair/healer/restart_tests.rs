@@ -14,7 +14,7 @@ async fn faults(store: &Store) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_are_started_again_while_their_disks_fail_make_no_sound_machines() {
-    for (count, restarted, lead) in [(2, 1, 0), (3, 2, 0), (20, 10, 0), (20, 19, 0)] {
+    for (count, restarted, lead) in [(2, 1, 0), (2, 1, 100), (3, 2, 0), (20, 10, 100), (20, 19, 0)] {
         let mut machines = Machines::new(count).await;
         machines.outage(secs(600)).await;
         machines.0[1..=restarted].iter_mut().for_each(Machine::restart);
