@@ -61,8 +61,14 @@ pub(super) async fn last_before(
             return Ok(Some(age));
         }
     }
-    let is_another = |report: &WorkerReport| report.worker != *worker && is_of(report, vm, boot);
-    Ok(recent.iter().any(is_another).then_some(RECENT))
+    // One that still reports is no earlier one.
+    let fresh = roster.reports(FRESH).await?;
+    let is_earlier = |report: &WorkerReport| {
+        report.worker != *worker
+            && is_of(report, vm, boot)
+            && fresh.iter().all(|it| it.worker != report.worker)
+    };
+    Ok(recent.iter().any(is_earlier).then_some(RECENT))
 }
 
 /// Whether this is a report of this machine.
