@@ -187,9 +187,12 @@ pub struct WorkerReport {
     /// its machine's name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_sources: bool,
-    /// The fault of its machine that it has proven; `None` while there is none.
+    /// The fault of its machine that it has proven, or sees without a proof since it began; `None` while there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// The directories to which it has written, or an earlier worker has in this boot; the first few of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<String>,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
@@ -235,6 +238,7 @@ impl WorkerReport {
             boot: String::new(),
             without_sources: false,
             fault: None,
+            written: Vec::new(),
             pid: std::process::id(),
             stage: String::new(),
             at_unix_ms: 0,

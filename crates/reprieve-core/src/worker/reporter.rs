@@ -1,6 +1,7 @@
 //! Reports the worker's state: to the roster, to health endpoints and metrics, and as stored reports
 //! of its drains. None of it makes the worker wait.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -158,6 +159,7 @@ impl Reporter {
             machine: state.clone(),
             last_drain: self.monitor.last_drain(),
             fault: self.monitor.fault(),
+            written: self.monitor.written(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()
         };
@@ -278,6 +280,10 @@ impl Reporter {
     }
 }
 
+/// How many directories a report names, and the longest name of one.
+const WRITTEN_MAX: usize = 8;
+const WRITTEN_BYTES_MAX: usize = 512;
+
 /// For how long the store must take each report until an outage of it is over for all that is known.
 const OUTAGE_OVER: Duration = Duration::from_mins(10);
 
@@ -296,6 +302,8 @@ struct Outage {
     taken_before: Option<Instant>,
     /// When it did again.
     ended: Option<Instant>,
+    /// After how long without a report that it took there is one.
+    from: Duration,
 }
 
 /// A view of a running worker. Clones show the same worker, and outlive it.
@@ -309,6 +317,7 @@ pub struct Monitor {
     beat: Arc<Mutex<Instant>>,
     is_stuck: Arc<AtomicBool>,
     fault: Arc<Mutex<Option<String>>>,
+    written: Arc<Mutex<Vec<String>>>,
     /// Since when the store has taken each report; `None` if it did not take the last one.
     published_since: Arc<Mutex<Option<Instant>>>,
     /// What tells how long the store was away.
@@ -326,6 +335,7 @@ impl Monitor {
             beat: Arc::new(Mutex::new(Instant::now())),
             is_stuck: Arc::default(),
             fault: Arc::default(),
+            written: Arc::default(),
             published_since: Arc::default(),
             outage: Arc::default(),
         };
@@ -370,7 +380,7 @@ impl Monitor {
         self.is_stuck.load(Relaxed)
     }
 
-    /// Shows in the worker's report the fault of its machine that is proven, in words; `None` when there is none.
+    /// Shows in the worker's report the fault of its machine, in words; `None` when there is none.
     pub fn show_fault(&self, fault: Option<String>) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
@@ -379,10 +389,25 @@ impl Monitor {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one.
+    /// Shows in the worker's report the directories that took a write in this boot: the first few, without very long names.
+    pub fn show_written<'a>(&self, directories: impl IntoIterator<Item = Cow<'a, str>>) {
+        let short = directories.into_iter().filter(|name| name.len() <= WRITTEN_BYTES_MAX);
+        let shown = short.take(WRITTEN_MAX).map(Cow::into_owned).collect();
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    fn written(&self) -> Vec<String> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns for how long the store has taken each report of the worker; `None` if it did not take the last one, or has
+    /// taken none for a minute, as after a freeze of the machine.
     #[must_use]
     pub fn store_answers_for(&self) -> Option<Duration> {
-        get(&self.published_since).map(|since| since.elapsed())
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_silent = outage.last_taken.is_some_and(|at| at.elapsed() > outage.from);
+        drop(outage);
+        get(&self.published_since).filter(|_| !is_silent).map(|since| since.elapsed())
     }
 
     /// Returns how long ago the store took the last report before it took none for a minute, until ten minutes after
@@ -408,8 +433,8 @@ impl Monitor {
         }
         let now = Instant::now();
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_away =
-            outage.last_taken.is_some_and(|at| now.duration_since(at) > OUTAGE_FROM.max(every * 3));
+        outage.from = OUTAGE_FROM.max(every * 3);
+        let was_away = outage.last_taken.is_some_and(|at| now.duration_since(at) > outage.from);
         if outage.ended.is_some_and(|at| now.duration_since(at) >= OUTAGE_OVER) {
             outage.taken_before = None;
         }

@@ -56,6 +56,10 @@ pub(super) struct Healer {
     claims: Claims,
     /// When the store last showed the fleet, and how it was.
     seen: Option<(Instant, Fleet)>,
+    /// How the fleet was at the last look.
+    looked: Option<Fleet>,
+    /// When it read how long ago an earlier worker of this VM had reported, and how long that was.
+    before: Option<(Instant, Option<Duration>)>,
     /// Why the VM was kept although it has a fault.
     refused: Option<Refusal>,
     /// How long after the last sound write its fault was proven.
@@ -76,6 +80,15 @@ enum Repair {
     Reported { since: Instant, claim: Claim },
     /// Nobody replaced the VM. It works on, as well as it can.
     GivenUp,
+}
+
+/// What is known from earlier workers of this boot.
+#[derive(Debug, Default)]
+struct Earlier {
+    /// The diagnosis that one of them may have left is read.
+    is_read: bool,
+    /// The place of its fault, until it is seen to be sound.
+    open: Option<String>,
 }
 
 /// What the healer is made of.
@@ -100,7 +113,7 @@ impl Healer {
         let Parts { store, monitor, health, drains, log, vm, boot, budget } = parts;
         let claims = Claims::new(&store, if boot.is_empty() { &vm } else { &boot }, monitor.worker());
         let history = History::new(store.clone(), vm.clone(), boot.clone());
-        let (seen, refused, found_after, repair) = (None, None, None, Repair::None);
+        let (seen, looked, before, refused, found_after) = (None, None, None, None, None);
         Self {
             store,
             monitor,
@@ -112,10 +125,12 @@ impl Healer {
             budget,
             claims,
             seen,
+            looked,
+            before,
             refused,
             found_after,
             history,
-            repair,
+            repair: Repair::None,
         }
     }
 
@@ -123,21 +138,11 @@ impl Healer {
     pub(super) async fn run(mut self, probe: Probe) {
         let (mut is_first, mut fault, mut still_fails, mut sound_at) = (true, None, false, None);
         let (mut idle, mut looking) = (Some(probe), None);
-        // Until the diagnosis of an earlier worker in this boot is read, and until its place is seen to be sound.
-        let (mut is_read, mut open) = (false, None);
+        let mut earlier = Earlier::default();
         let mut ticks = interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if let Some(probe) = idle.as_mut().filter(|_| !is_read)
-                && let Ok(before) = self.history.of_this_boot().await
-            {
-                is_read = true;
-                if let Some(Diagnosis { place, healed, .. }) = before {
-                    probe.trust(&place);
-                    open = (!healed).then_some(place);
-                }
-            }
             if let Some(probe) = idle.take() {
                 looking = Some(spawn_blocking(move || look(probe)));
             }
@@ -145,25 +150,65 @@ impl Healer {
             if let Some(look) = &mut looking
                 && let Ok(looked) = timeout(PROBE_WITHIN, look).await
             {
-                let Ok((probe, seen)) = looked else { return };
-                if std::mem::take(&mut is_first) {
-                    tracing::info!(directories = ?probe.directories(), "watching the disks of this VM");
-                }
-                self.monitor.show_fault(seen.as_ref().map(ToString::to_string));
+                let Ok((mut probe, seen)) = looked else { return };
+                self.show(&probe, seen.as_ref(), std::mem::take(&mut is_first));
                 if probe.is_sound() {
                     sound_at = Some(Instant::now());
                 }
                 if fault.is_none() && seen.is_some() {
                     self.found_after = sound_at.map(|at: Instant| at.elapsed());
                 }
-                open = open.filter(|place| seen.as_ref().is_none_or(|fault| fault.place != *place));
+                let open = &mut earlier.open;
+                open.take_if(|place| seen.as_ref().is_some_and(|fault| fault.place == *place));
                 if let Some(place) = open.take_if(|place| probe.is_sound_at(place)) {
                     self.history.note_sound(place);
                 }
+                self.learn(&mut probe, &mut earlier).await;
                 still_fails = probe.still_fails();
                 (idle, looking, fault) = (Some(probe), None, seen);
             }
             self.review(fault.clone(), still_fails).await;
+        }
+    }
+
+    /// Shows in the worker's report what the probe has seen.
+    fn show(&self, probe: &Probe, fault: Option<&Fault>, is_first: bool) {
+        let directories = probe.directories();
+        let suspected = probe.suspected();
+        if is_first {
+            tracing::info!(?directories, "watching the disks of this VM");
+            if let Some(fault) = &suspected {
+                tracing::warn!(
+                    %fault,
+                    "this VM may have a fault: it is kept unless an earlier worker of this boot has written there"
+                );
+            }
+        }
+        let suspected = suspected.map(|fault| format!("{fault} since this worker began"));
+        self.monitor.show_fault(fault.map(ToString::to_string).or(suspected));
+        self.monitor.show_written(directories.iter().map(|path| path.to_string_lossy()));
+    }
+
+    /// Learns from the store what earlier workers of this boot knew of the disks. Only after a look, which a store that
+    /// does not answer must not delay: until then this VM would seem to be sound.
+    async fn learn(&self, probe: &mut Probe, earlier: &mut Earlier) {
+        if !earlier.is_read
+            && let Ok(before) = self.history.of_this_boot().await
+        {
+            earlier.is_read = true;
+            if let Some(Diagnosis { place, healed, .. }) = before {
+                probe.trust(&place);
+                earlier.open = (!healed).then_some(place);
+            }
+        }
+        if !probe.wants_trust() {
+            return;
+        }
+        let written = fleet::written_before(&*self.store.roster, &self.boot);
+        if let Ok(places) = bounded("read the roster", TRY, written).await {
+            for place in &places {
+                probe.trust(place);
+            }
         }
     }
 
@@ -215,11 +260,7 @@ impl Healer {
 
     /// Decides what to do about a fault, and does it.
     async fn consider(&mut self, fault: Fault) -> Result<()> {
-        // After an outage, those that reported before it are a part of the fleet, until they had time to be back.
-        let within = fleet::RECENT + self.monitor.store_was_away_since().unwrap_or_default();
-        let is_new = self.monitor.first_reported().is_none_or(|ago| ago < fleet::RECENT);
-        let look = fleet::look(&*self.store.roster, &self.vm, &self.boot, within, is_new);
-        if let Ok(fleet) = bounded("read the roster", TRY, look).await {
+        if let Ok(fleet) = bounded("read the roster", TRY, self.look_at_fleet()).await {
             self.seen = Some((Instant::now(), fleet));
         }
         let is_claimed = bounded("read the claims", TRY, self.claims.is_held_by_another_worker()).await?;
@@ -263,6 +304,23 @@ impl Healer {
             }
         }
         Ok(())
+    }
+
+    /// Reads the fleet. After an outage, those that reported before it are a part of it until they had time to be back: also
+    /// for a worker that was started in the outage, and knows of it only by the last report of an earlier one.
+    async fn look_at_fleet(&mut self) -> Result<Fleet> {
+        let (roster, vm, boot) = (&*self.store.roster, &self.vm, &self.boot);
+        let is_new = self.monitor.first_reported().is_none_or(|ago| ago < fleet::RECENT);
+        if is_new && self.before.is_none() {
+            let ago = fleet::last_before(roster, vm, boot, self.monitor.worker()).await?;
+            self.before = Some((Instant::now(), ago));
+        }
+        let before = self.before.filter(|_| is_new).and_then(|(read_at, ago)| Some(ago? + read_at.elapsed()));
+        let away = self.monitor.store_was_away_since().max(before).unwrap_or_default();
+        let fleet = fleet::look(roster, vm, boot, fleet::RECENT + away, is_new).await?;
+        let before = self.looked.replace(fleet).map_or(0, |before| before.healthy);
+        // After an outage one that is just back may not have looked at its disks yet. The next look shows it.
+        Ok(if away.is_zero() { fleet } else { Fleet { healthy: fleet.healthy.min(before), ..fleet } })
     }
 
     async fn evidence(&self, fault: Fault) -> Result<Evidence> {
@@ -366,5 +424,7 @@ impl Healer {
 mod outage_tests;
 #[cfg(test)]
 mod repeat_tests;
+#[cfg(test)]
+mod restart_tests;
 #[cfg(test)]
 mod tests;

@@ -33,8 +33,10 @@ pub(super) struct Probe {
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
-    /// It took a write before, so that one that fails proves a change.
-    has_been_written: bool,
+    /// It took a write of this process.
+    took_write: bool,
+    /// It took one of an earlier process of this boot.
+    is_trusted: bool,
     /// How the last writes failed, and how many in a row.
     failed: Option<(FaultKind, u32)>,
     /// The fault that is proven.
@@ -45,27 +47,42 @@ struct Watched {
 
 impl Watched {
     fn new(path: PathBuf) -> Self {
-        Self { path, has_been_written: false, failed: None, proven: None, sound: 0 }
+        Self { path, took_write: false, is_trusted: false, failed: None, proven: None, sound: 0 }
+    }
+
+    /// Whether it took a write before, so that one that fails proves a change.
+    const fn has_been_written(&self) -> bool {
+        self.took_write || self.is_trusted
     }
 
     /// Takes in the result of a write.
     fn note(&mut self, written: &io::Result<()>) {
-        self.has_been_written |= written.is_ok();
-        let kind = written.as_ref().err().and_then(kind_of).filter(|_| self.has_been_written);
+        self.took_write |= written.is_ok();
+        let kind = written.as_ref().err().and_then(kind_of);
         self.failed = kind.map(|kind| match self.failed {
             Some((before, times)) if before == kind => (kind, times.saturating_add(1)),
             _ => (kind, 1),
         });
         self.sound = if kind.is_none() { self.sound.saturating_add(1) } else { 0 };
         match self.failed {
-            Some((kind, times)) if times >= PROOF => self.proven = Some(kind),
+            Some((kind, times)) if times >= PROOF && self.has_been_written() => self.proven = Some(kind),
             None if self.sound >= GONE => self.proven = None,
             _ => {}
         }
     }
 
     fn fault(&self) -> Option<Fault> {
-        Some(Fault { kind: self.proven?, place: self.path.display().to_string() })
+        Some(self.named(self.proven?))
+    }
+
+    /// Returns the fault that each write of this process shows, from the first one on, while it is not proven.
+    fn suspected(&self) -> Option<Fault> {
+        let (kind, _) = self.failed.filter(|_| !self.took_write && self.proven.is_none())?;
+        Some(self.named(kind))
+    }
+
+    fn named(&self, kind: FaultKind) -> Fault {
+        Fault { kind, place: self.path.display().to_string() }
     }
 }
 
@@ -84,7 +101,7 @@ impl Probe {
 
     /// Returns the directories that have taken a write.
     pub(super) fn directories(&self) -> Vec<&Path> {
-        let written = self.directories.iter().filter(|watched| watched.has_been_written);
+        let written = self.directories.iter().filter(|watched| watched.has_been_written());
         written.map(|watched| watched.path.as_path()).collect()
     }
 
@@ -95,19 +112,30 @@ impl Probe {
 
     /// Whether this place is probed, took a write before, and its last write showed no fault.
     pub(super) fn is_sound_at(&self, place: &str) -> bool {
-        let mut written = self.directories.iter().filter(|watched| watched.has_been_written);
+        let mut written = self.directories.iter().filter(|watched| watched.has_been_written());
         written.any(|watched| watched.path == Path::new(place) && watched.failed.is_none())
     }
 
     /// Whether the fault that is proven is so by the last writes, and not by earlier ones alone.
     pub(super) fn still_fails(&self) -> bool {
-        self.directories.iter().any(|watched| watched.failed.is_some_and(|(_, times)| times >= PROOF))
+        let mut written = self.directories.iter().filter(|watched| watched.has_been_written());
+        written.any(|watched| watched.failed.is_some_and(|(_, times)| times >= PROOF))
     }
 
-    /// Believes an earlier process of this boot that it has written to these places.
+    /// Returns a fault that is seen, and is no proof: no write of this process to that place has succeeded yet.
+    pub(super) fn suspected(&self) -> Option<Fault> {
+        self.directories.iter().find_map(Watched::suspected)
+    }
+
+    /// Whether it would be one if an earlier process of this boot had written there.
+    pub(super) fn wants_trust(&self) -> bool {
+        self.directories.iter().any(|watched| watched.suspected().is_some() && !watched.is_trusted)
+    }
+
+    /// Believes an earlier process of this boot that it has written to this place.
     pub(super) fn trust(&mut self, place: &str) {
         for watched in self.directories.iter_mut().filter(|watched| watched.path == Path::new(place)) {
-            watched.has_been_written = true;
+            watched.is_trusted = true;
         }
     }
 
@@ -187,6 +215,34 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_from_the_first_write_on_is_suspected_at_once_and_proven_if_an_earlier_process_has_written_there()
+     {
+        let mut probe = Probe::by(["/data".into()], |_| failed(Errno::IO));
+        let fault = Some(Fault { kind: FaultKind::DiskError, place: "/data".to_owned() });
+        for _ in 0..4 {
+            assert_eq!((probe.look(), probe.suspected()), (None, fault.clone()));
+            assert!(!probe.still_fails() && !probe.is_sound() && probe.wants_trust());
+        }
+        probe.trust("/other");
+        assert_eq!((probe.look(), probe.wants_trust()), (None, true));
+        probe.trust("/data");
+        assert_eq!((probe.suspected(), probe.wants_trust()), (fault.clone(), false), "until the next look");
+        assert_eq!((probe.look(), probe.suspected()), (fault, None));
+        assert!(probe.still_fails());
+    }
+
+    #[test]
+    fn one_failure_after_a_write_that_did_not_fail_is_no_suspicion() {
+        let writes = std::sync::Mutex::new(
+            [failed(Errno::IO), failed(Errno::IO), Ok(())].into_iter().collect::<Vec<_>>(),
+        );
+        let mut probe = Probe::by(["/data".into()], move |_| writes.lock().unwrap().pop().unwrap());
+        for _ in 0..3 {
+            assert_eq!((probe.look(), probe.suspected()), (None, None));
+        }
+    }
+
+    #[test]
     fn a_full_disk_a_quota_a_permission_and_a_missing_directory_are_no_fault() {
         for errno in [
             Errno::NOSPC,
@@ -211,7 +267,7 @@ mod tests {
     fn a_directory_that_takes_writes_is_left_empty() {
         let directory = tempfile::tempdir().unwrap();
         let mut probe = Probe::new([directory.path().to_owned()]);
-        assert_eq!((probe.look(), probe.directories[0].has_been_written), (None, true));
+        assert_eq!((probe.look(), probe.directories[0].took_write), (None, true));
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
 }

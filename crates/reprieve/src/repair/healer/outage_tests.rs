@@ -7,12 +7,12 @@ use super::repeat_tests::{DOWN, Disk, Vm, secs, vm};
 use super::*;
 
 /// A machine with its own way to the store of all.
-struct Machine {
-    vm: Vm,
+pub(super) struct Machine {
+    pub(super) vm: Vm,
     name: String,
     store: Store,
-    disk: Disk,
-    faults: Faults,
+    pub(super) disk: Disk,
+    pub(super) faults: Faults,
 }
 
 impl Machine {
@@ -22,43 +22,43 @@ impl Machine {
     }
 
     /// Its worker is killed, and started again.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let began = vm(&self.store, &self.name, &self.disk);
         std::mem::replace(&mut self.vm, began).kill();
     }
 }
 
-struct Machines(Vec<Machine>);
+pub(super) struct Machines(pub(super) Vec<Machine>);
 
 impl Machines {
-    async fn new(count: usize) -> Self {
+    pub(super) async fn new(count: usize) -> Self {
         let store = memory::store();
         let all = Self((0..count).map(|number| Machine::new(&store, format!("vm-{number}"))).collect());
         sleep(secs(120)).await;
         all
     }
 
-    fn begin_outage(&self) {
+    pub(super) fn begin_outage(&self) {
         self.0.iter().for_each(|it| it.faults.everything(DOWN));
     }
 
-    fn end_outage(&self) {
+    pub(super) fn end_outage(&self) {
         self.0.iter().for_each(|it| it.faults.clear_all());
     }
 
-    fn disks_fail(&self) {
+    pub(super) fn disks_fail(&self) {
         self.0.iter().for_each(|it| it.disk.fails());
     }
 
     /// Neither the store nor a disk answers any machine for so long.
-    async fn outage(&self, long: Duration) {
+    pub(super) async fn outage(&self, long: Duration) {
         self.begin_outage();
         self.disks_fail();
         sleep(long).await;
     }
 
     /// Lets this time pass, and returns how many are reported at any of its seconds.
-    async fn reported_within(&self, long: Duration) -> usize {
+    pub(super) async fn reported_within(&self, long: Duration) -> usize {
         let (began, mut most) = (Instant::now(), 0);
         while began.elapsed() < long {
             sleep(secs(1)).await;
@@ -116,6 +116,27 @@ async fn the_first_machine_of_a_frozen_fleet_that_goes_on_is_not_reported_for_a_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_was_frozen_takes_no_decision_before_the_store_has_answered_its_reports_again() {
+    for (count, late_ms) in [(2, 100), (3, 2_000), (20, 4_000)] {
+        let machines = Machines::new(count).await;
+        machines.0[1..].iter().for_each(|it| it.disk.fails());
+        sleep(secs(60)).await;
+        let first = &machines.0[0];
+        first.disk.fails();
+        assert!(!first.vm.is_reported_within(secs(60)).await, "{count} machines, all ill");
+        for other in &machines.0[1..] {
+            other.faults.everything(StoreFault::Hang);
+        }
+        let late = StoreFault::LateAnswer(Duration::from_millis(late_ms));
+        first.faults.next_calls(Op::Publish, 1, late);
+        tokio::time::advance(secs(900)).await;
+        assert!(!first.vm.is_reported_within(secs(80)).await, "{count} machines, alone");
+        machines.end_outage();
+        assert!(!first.vm.is_reported_within(secs(100)).await, "{count} machines, all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_starts_in_an_outage_waits_for_the_fleet_as_one_that_saw_its_beginning() {
     for (count, outage) in [(3, 900), (20, 900), (20, 3_600)] {
         let mut machines = Machines::new(count).await;
@@ -129,6 +150,31 @@ async fn a_worker_that_starts_in_an_outage_waits_for_the_fleet_as_one_that_saw_i
         assert_eq!(machines.reported_within(secs(85)).await, 0, "{count} machines, alone");
         machines.end_outage();
         assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_starts_in_an_outage_takes_a_few_machines_that_are_back_for_no_whole_fleet() {
+    for (count, sound, early) in [(3, 1, false), (20, 3, true), (20, 8, false)] {
+        let mut machines = Machines::new(count).await;
+        machines.begin_outage();
+        sleep(secs(1_700)).await;
+        if !early {
+            machines.0[0].restart();
+        }
+        sleep(secs(60)).await;
+        machines.0[..=sound].iter().for_each(|it| it.faults.clear_all());
+        if early {
+            machines.0[0].restart();
+        }
+        assert_eq!(machines.reported_within(secs(15)).await, 0, "{count} machines, {sound} sound ones");
+        let ill = || machines.0.iter().enumerate().filter(|(number, _)| *number == 0 || *number > sound);
+        ill().for_each(|(_, it)| it.disk.fails());
+        assert_eq!(machines.reported_within(secs(185)).await, 0, "{count} machines, {sound} are back");
+        machines.end_outage();
+        assert_eq!(machines.reported_within(secs(200)).await, 0, "{count} machines, all are back");
+        ill().skip(1).for_each(|(_, it)| it.disk.works());
+        assert_eq!(machines.reported_within(secs(120)).await, 1, "{count} machines, its fault is its own");
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn vm(store: &Store, name: &str, disk: &Disk) -> Vm {
     vm_at(store, (name, &format!("boot of {name}")), ("/var/lib/w", disk))
 }
 
-fn vm_at(store: &Store, (name, boot): (&str, &str), (place, disk): (&str, &Disk)) -> Vm {
+pub(super) fn vm_at(store: &Store, (name, boot): (&str, &str), (place, disk): (&str, &Disk)) -> Vm {
     on_one_clock();
     let (drains, health) = (DrainSource::default(), Health::new(None));
     let worker = Worker::builder(store.clone())
@@ -83,7 +83,7 @@ impl Vm {
     }
 
     /// Ends as by SIGTERM.
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.stopper.stop();
         self.worker.await.unwrap();
         self.healer.abort();

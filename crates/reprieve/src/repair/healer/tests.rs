@@ -154,8 +154,9 @@ async fn an_outage_of_the_store_for_an_hour_repairs_nobody() {
     // The others have not reported yet: they may have the same fault.
     ill.look(Some(&read_only())).await;
     assert!(!ill.health.is_unhealthy());
-    // Its fault is real, and it is reported once they have.
+    // Its fault is real, and it is reported once they have, in two looks.
     sleep(SETTLED).await;
+    ill.look(Some(&read_only())).await;
     ill.look(Some(&read_only())).await;
     assert!(ill.health.is_unhealthy());
 }
@@ -281,6 +282,7 @@ async fn a_vm_is_repaired_once_an_hour_and_a_new_process_of_the_same_boot_contin
     // The claim of the process before is released when it ends.
     let mut again = vm(&store, "a").await;
     sleep(SETTLED).await;
+    again.look(Some(&read_only())).await;
     again.look(Some(&read_only())).await;
     assert!(again.health.is_unhealthy());
     drop(again);
