@@ -71,7 +71,7 @@ impl Recent {
     /// Returns the 95th percentile, but of fewer than twenty values the second longest, because one may be out of line; of a
     /// single one, that. `None` when there are no values.
     pub(crate) fn p95_or_second(&self) -> Option<Duration> {
-        let mut sorted: Vec<_> = self.lock().latest.iter().map(|(_, value)| *value).collect();
+        let mut sorted: Vec<_> = self.lock(Instant::now()).latest.iter().map(|(_, value)| *value).collect();
         sorted.sort_unstable();
         let at = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
         sorted.get(at.min(sorted.len().saturating_sub(2))).copied()
@@ -79,7 +79,7 @@ impl Recent {
 
     /// Returns how many values there are.
     pub(crate) fn len(&self) -> usize {
-        self.lock().latest.len()
+        self.lock(Instant::now()).latest.len()
     }
 
     /// Returns the 95th percentile; `None` when there are no values.
