@@ -641,6 +641,12 @@ async fn a_dead_letter_that_hangs_in_a_patient_drain_is_sent_again_when_an_evict
     assert!(report.released_after_ms < 20_000, "{report:?}");
 }
 
+/// A worker whose jobs end in letters, in a drain or before.
+fn start_asked_and_steps(store: &reprieve_core::ports::Store, concurrency: usize) -> Running {
+    let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
+    start_built(worker.settings(Settings { concurrency, ..settings() }))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_is_shorter_than_a_letter_takes_sends_each_once_at_most() {
     // Whether letters of seconds were sent before, or none.
@@ -654,8 +660,7 @@ async fn a_drain_that_is_shorter_than_a_letter_takes_sends_each_once_at_most() {
         for _ in 0..10 {
             send_args::<Asked>(&store, &true).await;
         }
-        let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
-        let worker = start_built(worker.settings(Settings { concurrency: 20, ..settings() }));
+        let worker = start_asked_and_steps(&store, 20);
         worker.started().await;
         sleep(secs(15)).await;
         let calls = faults.calls(Op::DeadLetter);
@@ -672,8 +677,7 @@ async fn one_dead_letter_that_was_slow_keeps_no_others_from_being_sent_in_a_shor
         faults.next_calls(Op::DeadLetter, 1, Fault::LateAnswer(secs(9)));
         let fails_now = Plan::new(1, 1).habit(Habit::FatalAt(0));
         enqueue(&store, &[fails_now]).await;
-        let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
-        let worker = start_built(worker.settings(Settings { concurrency: 40, ..settings() }));
+        let worker = start_asked_and_steps(&store, 40);
         worker.started().await;
         sleep(secs(15)).await;
         enqueue(&store, &vec![fails_now; quick_before]).await;
@@ -698,8 +702,7 @@ async fn where_one_slow_dead_letter_is_known_one_more_is_begun_in_a_drain_that_i
     for _ in 0..10 {
         send_args::<Asked>(&store, &true).await;
     }
-    let worker = Worker::builder(store.clone()).job(Asked).job(Steps::default());
-    let worker = start_built(worker.settings(Settings { concurrency: 20, ..settings() }));
+    let worker = start_asked_and_steps(&store, 20);
     worker.started().await;
     sleep(secs(15)).await;
     let calls = faults.calls(Op::DeadLetter);
