@@ -26,4 +26,4 @@ pub use reprieve_testkit::{Process, until};
 pub use run::{Cost, Finished, Made, Run, Unreadable};
 pub use sandbox::Sandbox;
 pub use walked::Walked;
-pub use worker::Worker;
+pub use worker::{RETURN_MEMORY, Worker};

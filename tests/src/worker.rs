@@ -18,6 +18,11 @@ use crate::sandbox::Sandbox;
 /// The time limit of starting or ending an undisturbed process: this machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Lets glibc return large buffers to the system when they are freed, as docs/service.md advises.
+/// Otherwise each thread keeps up to 32 MiB of them.
+pub const RETURN_MEMORY: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "1048576"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
+
 /// A running worker; killed when dropped. When the test fails, the end of its log is printed.
 #[derive(Debug)]
 pub struct Worker {

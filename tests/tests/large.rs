@@ -4,16 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reprieve_tests::{Measured, Sandbox, Worker, until};
+use reprieve_tests::{Measured, RETURN_MEMORY, Sandbox, Worker, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 const MIB: u64 = 1 << 20;
-
-/// Lets glibc return large buffers to the system when they are freed, as docs/service.md advises.
-/// Otherwise it keeps up to 32 MiB of them.
-const RETURN_MEMORY: [(&str, &str); 2] =
-    [("MALLOC_MMAP_THRESHOLD_", "1048576"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
 fn worker(sandbox: &Sandbox, environment: &[(&str, &str)]) -> Worker {
     let arguments = ["--metadata-url", "off", "--concurrency", "1", "--checkpoint-every", "0s"];

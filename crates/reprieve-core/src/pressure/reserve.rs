@@ -62,7 +62,9 @@ pub fn too_much_memory<'a>(
 pub(crate) struct JobMemory {
     /// What all that run are expected to take at most.
     pub(crate) running: u64,
-    /// What the process has taken for them so far. Some of it may be free again, but still be the process'.
+    /// What those that ran at the last look are expected to take at most.
+    pub(crate) seen: u64,
+    /// What the process had taken for jobs at the last look. Some of it may be free again, but still be the process'.
     pub(crate) taken: u64,
     /// What one more job is expected to take.
     pub(crate) next: u64,
@@ -71,10 +73,11 @@ pub(crate) struct JobMemory {
 /// Returns the pool in which one more job would leave less than the reserve, if there is one.
 ///
 /// Jobs that have begun a moment ago have not taken their memory yet, so that what they are expected to take counts
-/// beside what is used now.
+/// beside what is used now. What ended jobs have left in the process is no memory for others: an allocator may keep it
+/// for threads of which none runs them.
 pub(crate) fn shortage(pools: &[Pool], reserve: MemoryReserve, jobs: JobMemory) -> Option<&Pool> {
     let expected = jobs.running.saturating_add(jobs.next);
-    let to_come = expected - expected.min(jobs.taken);
+    let to_come = expected - expected.min(jobs.taken.min(jobs.seen));
     pools.iter().find(|pool| pool.available_bytes < reserve.of(pool.total_bytes).saturating_add(to_come))
 }
 
@@ -105,21 +108,27 @@ mod tests {
     fn a_job_begins_while_its_memory_and_that_to_come_leave_the_reserve() {
         // Of 1000, in percent or in bytes 100 are the reserve.
         let table = [
-            ("an empty machine", 950, (0, 0, 300), true),
-            ("as much as there is", 400, (0, 0, 300), true),
-            ("one more", 399, (0, 0, 300), false),
-            ("two that have just begun", 950, (600, 0, 300), false),
-            ("two that have what they take", 350, (600, 600, 300), false),
-            ("one that has what it takes", 650, (300, 300, 300), true),
-            ("one of an unknown size", 100, (0, 0, 0), true),
-            ("one of an unknown size, too late", 99, (0, 0, 0), false),
-            ("what jobs gave back to the process", 100, (300, 600, 300), true),
-            ("more than was expected", 99, (300, 900, 300), false),
+            ("an empty machine", 950, (0, 0, 0, 300), true),
+            ("as much as there is", 400, (0, 0, 0, 300), true),
+            ("one more", 399, (0, 0, 0, 300), false),
+            ("two that have just begun", 950, (600, 0, 0, 300), false),
+            ("two that have what they take", 350, (600, 600, 600, 300), false),
+            ("one that has what it takes", 650, (300, 300, 300, 300), true),
+            ("one that follows one that was seen and ended", 400, (0, 300, 300, 300), true),
+            ("another that follows it", 350, (300, 300, 300, 300), false),
+            ("one of an unknown size", 100, (0, 0, 0, 0), true),
+            ("one of an unknown size, too late", 99, (0, 0, 0, 0), false),
+            ("what an ended job left in the process", 399, (0, 0, 300, 300), false),
+            ("enough beside what an ended job left", 400, (0, 0, 300, 300), true),
+            ("one seen beside what an ended job left", 399, (300, 300, 600, 300), false),
+            ("enough beside one seen and what is left", 400, (300, 300, 600, 300), true),
+            ("one that began since beside what is left", 600, (300, 0, 300, 300), false),
+            ("more than was expected", 399, (300, 300, 900, 300), false),
         ];
-        for (name, available, (running, taken, next), may_begin) in table {
+        for (name, available, (running, seen, taken, next), may_begin) in table {
             for reserve in [MemoryReserve::Percent(10), MemoryReserve::Bytes(100)] {
                 let pools = [Pool::new("large", 1 << 40, 1 << 10), Pool::new("m", available, 1_000)];
-                let short = shortage(&pools, reserve, JobMemory { running, taken, next });
+                let short = shortage(&pools, reserve, JobMemory { running, seen, taken, next });
                 assert_eq!(short.is_none(), may_begin, "{name}: {short:?}");
             }
         }

@@ -59,10 +59,11 @@ impl Shared {
     }
 
     fn look_at(&self, readings: Readings) {
-        let running =
-            self.begun().into_iter().map(|(kind, _)| Arc::clone(&kind.measured)).collect::<Vec<_>>();
+        let begun = self.begun();
+        let running = begun.iter().map(|(kind, _)| Arc::clone(&kind.measured)).collect::<Vec<_>>();
         let measures = self.settings.memory_reserve.is_some();
         let turns = self.pressure.look(readings, measures.then_some(running.as_slice()));
+        self.pressure.note_seen(expected_bytes(&begun));
         for turn in turns {
             self.follow(&turn);
         }
@@ -149,9 +150,9 @@ impl Shared {
         if !is_known && own.clone().next().is_some() && !own.any(|ran| ran >= TRIAL) {
             return Err("the first job of its kind shows how much memory they take".to_owned());
         }
-        let running = begun.iter().filter_map(|(kind, _)| kind.memory()).fold(0, u64::saturating_add);
         let next = kind.memory().unwrap_or_default();
-        let Some(Pool { name, available_bytes, .. }) = self.pressure.shortage(reserve, running, next) else {
+        let short = self.pressure.shortage(reserve, expected_bytes(&begun), next);
+        let Some(Pool { name, available_bytes, .. }) = short else {
             return Ok(());
         };
         let (left_mib, needs_mib) = (available_bytes >> 20, next >> 20);
@@ -168,4 +169,9 @@ impl Shared {
             "{left_mib} MiB of memory of {name} were left, and the job takes {needs_mib} MiB beside the reserve"
         ))
     }
+}
+
+/// What these jobs are expected to take at most, in bytes.
+fn expected_bytes(begun: &[(Arc<Kind>, Instant)]) -> u64 {
+    begun.iter().filter_map(|(kind, _)| kind.memory()).fold(0, u64::saturating_add)
 }

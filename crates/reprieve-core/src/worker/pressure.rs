@@ -24,6 +24,8 @@ struct State {
     episode: Episode,
     readings: Readings,
     growth: Growth,
+    /// What the jobs that ran at the last look are expected to take at most, in bytes.
+    seen: u64,
     shortages: LogThrottle,
 }
 
@@ -95,6 +97,11 @@ impl Pressure {
         turns
     }
 
+    /// Notes what the jobs that ran at the last look are expected to take at most, in bytes.
+    pub(super) fn note_seen(&self, bytes: u64) {
+        self.lock().seen = bytes;
+    }
+
     /// Returns why the machine is under pressure.
     pub(super) fn why(&self) -> String {
         let causes: Vec<_> = self.lock().episode.shown().into_iter().map(|active| active.why).collect();
@@ -107,7 +114,8 @@ impl Pressure {
         let state = self.lock();
         let own_bytes = state.readings.own_memory_bytes.unwrap_or_default();
         let taken = own_bytes.saturating_sub(state.growth.least.unwrap_or(own_bytes));
-        shortage(&state.readings.memory, reserve, JobMemory { running, taken, next }).cloned()
+        shortage(&state.readings.memory, reserve, JobMemory { running, seen: state.seen, taken, next })
+            .cloned()
     }
 
     /// Whether the machine's memory is known.
