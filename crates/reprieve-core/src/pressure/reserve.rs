@@ -62,9 +62,9 @@ pub fn too_much_memory<'a>(
 pub(crate) struct JobMemory {
     /// What all that run are expected to take at most.
     pub(crate) running: u64,
-    /// What those that ran at the last look are expected to take at most.
+    /// The expected peak of the jobs that ran at the last look.
     pub(crate) seen: u64,
-    /// What the process had taken for jobs at the last look. Some of it may be free again, but still be the process'.
+    /// By how much the process had grown at the last look. A part may be free memory that its allocator keeps.
     pub(crate) taken: u64,
     /// What one more job is expected to take.
     pub(crate) next: u64,
@@ -73,8 +73,9 @@ pub(crate) struct JobMemory {
 /// Returns the pool in which one more job would leave less than the reserve, if there is one.
 ///
 /// Jobs that have begun a moment ago have not taken their memory yet, so that what they are expected to take counts
-/// beside what is used now. What ended jobs have left in the process is no memory for others: an allocator may keep it
-/// for threads of which none runs them.
+/// beside what is used now. Free memory that the allocator keeps from ended jobs is not set off for jobs that began after
+/// the last look, because it may belong to threads that do not run them. Of jobs seen at the last look it is not known
+/// which part of the growth is theirs, so all of it is set off, up to their expected peak.
 pub(crate) fn shortage(pools: &[Pool], reserve: MemoryReserve, jobs: JobMemory) -> Option<&Pool> {
     let expected = jobs.running.saturating_add(jobs.next);
     let to_come = expected - expected.min(jobs.taken.min(jobs.seen));

@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// What these jobs are expected to take at most, in bytes.
+/// Returns the expected peak memory of these jobs, in bytes.
 fn expected_bytes(begun: &[(Arc<Kind>, Instant)]) -> u64 {
     begun.iter().filter_map(|(kind, _)| kind.memory()).fold(0, u64::saturating_add)
 }

@@ -24,7 +24,7 @@ struct State {
     episode: Episode,
     readings: Readings,
     growth: Growth,
-    /// What the jobs that ran at the last look are expected to take at most, in bytes.
+    /// The expected peak memory of the jobs that ran at the last look, in bytes.
     seen: u64,
     shortages: LogThrottle,
 }
@@ -97,7 +97,7 @@ impl Pressure {
         turns
     }
 
-    /// Notes what the jobs that ran at the last look are expected to take at most, in bytes.
+    /// Notes the expected peak memory of the jobs that ran at the last look, in bytes.
     pub(super) fn note_seen(&self, bytes: u64) {
         self.lock().seen = bytes;
     }
