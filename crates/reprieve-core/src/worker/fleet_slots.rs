@@ -39,6 +39,9 @@ const TRY: Duration = Duration::from_secs(5);
 /// How long the end of a worker waits until its slots are released.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
+/// The shortest time that a slot seems to be held: some stores know only in which second it was written.
+const HELD_MIN: Duration = Duration::from_millis(100);
+
 /// How long before the end of its lease a job must stop, at most.
 const MARGIN_MAX: Duration = Duration::from_secs(6);
 
@@ -63,6 +66,8 @@ struct State {
     closed_until: Option<Instant>,
     /// The slots of others, as they were first seen since each was written.
     seen: HashMap<u32, Seen>,
+    /// How long a slot is held, by the last look that found none free. See [`typically_held`].
+    held: Option<Duration>,
     /// The slots that are being released.
     releases: JoinSet<()>,
 }
@@ -182,6 +187,11 @@ impl FleetSlots {
         self.state().closed_until.is_some_and(|until| Instant::now() < until)
     }
 
+    /// Returns about how long slots are held, also where this worker has held none; `None` if that is not known, or long.
+    pub(super) fn typically_held(&self) -> Option<Duration> {
+        self.state().held
+    }
+
     /// Takes a slot; `None` if none is free, or if the store does not answer. Must be called where the
     /// worker's own tasks run. Cancel-safe: a slot that is taken for nobody is released.
     pub(super) async fn take(self: &Arc<Self>) -> Option<FleetSlot> {
@@ -249,6 +259,7 @@ impl FleetSlots {
                 }
             }
         }
+        self.state().held = typically_held(written.values().map(|written| written.ago).collect(), self.lease);
         Ok(None)
     }
 
@@ -384,6 +395,15 @@ fn outlasts(slot: &[u8]) -> Duration {
     lease + lease / 10
 }
 
+/// Returns about how long slots are held that were written so long ago: twice their median age at any time. `None` if they
+/// may be held for longer than that: a slot that is renewed each third of its `lease` is younger than it is held.
+fn typically_held(mut ages: Vec<Duration>, lease: Duration) -> Option<Duration> {
+    ages.sort_unstable();
+    let median = *ages.get(ages.len().checked_sub(1)? / 2)?;
+    let held = (median * 2).max(HELD_MIN);
+    (held < lease / 6).then_some(held)
+}
+
 /// Renews the slot every third of its lease, until its lease has almost ended or another worker has it.
 async fn renew(slots: Arc<FleetSlots>, held: Arc<Mutex<Held>>, lost: CancellationToken) {
     let third = slots.lease / 3;
@@ -426,5 +446,28 @@ impl Drop for FleetSlot {
         self.slots.in_background(&self.control, async move {
             slots.release(&id, &nonce, Some(&version), ends).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_held_for_twice_their_median_age_unless_they_are_renewed() {
+        let lease = Duration::from_mins(1);
+        for (ages_ms, held_ms) in [
+            (&[][..], None),
+            (&[50], Some(100)),
+            (&[0, 0, 0, 0], Some(100)),
+            (&[90, 900, 20, 700], Some(180)),
+            (&[40, 19_000, 60], Some(120)),
+            (&[4_900], Some(9_800)),
+            (&[5_000], None),
+            (&[1_000, 6_000, 11_000, 16_000], None),
+        ] {
+            let ages = ages_ms.iter().copied().map(Duration::from_millis).collect();
+            assert_eq!(typically_held(ages, lease), held_ms.map(Duration::from_millis), "{ages_ms:?}");
+        }
     }
 }

@@ -307,6 +307,7 @@ impl Kind {
             quiet: self.ends.quiet().into_iter().chain(began.map(|began| began.elapsed())).min(),
             run: self.runs.mean(),
             of_fleet: self.limits.in_fleet.is_some(),
+            held_by_others: self.fleet.as_ref().and_then(|slots| slots.typically_held()),
         };
         self.backlog.deferral(places, kinds, missing, passes)
     }

@@ -199,11 +199,14 @@ pub(super) struct Places {
     pub(super) run: Option<Duration>,
     /// Other workers may have them.
     pub(super) of_fleet: bool,
+    /// How long others seem to hold them; `None` if that is not known, or long.
+    pub(super) held_by_others: Option<Duration>,
 }
 
 impl Places {
     /// Returns how long a job holds its place, as far as that is known: as long as they took before, unless it has been
-    /// quiet for much longer than that. Then for that time at least, or for as long as messages have been `deferred`.
+    /// quiet for much longer than that. Then for that time at least, or for as long as messages have been `deferred`: a
+    /// worker that gets none of the fleet's places sees only how long others hold them.
     fn held(&self, deferred: Duration) -> Duration {
         // Where others have the places, what becomes of their jobs is not seen here.
         let (quiet, most) = if self.of_fleet {
@@ -211,7 +214,8 @@ impl Places {
         } else {
             (self.quiet.unwrap_or(deferred), QUIET)
         };
-        self.run.filter(|run| quiet <= most.max(*run * 4)).unwrap_or(quiet)
+        let known = self.run.filter(|run| quiet <= most.max(*run * 4));
+        known.unwrap_or_else(|| self.held_by_others.map_or(quiet, |held| held.min(quiet)))
     }
 
     /// Returns how many jobs are expected to end in a second.
@@ -369,7 +373,7 @@ mod tests {
     }
 
     fn places(ends: f64, limit: usize) -> Places {
-        Places { limit, ends, quiet: None, run: None, of_fleet: false }
+        Places { limit, ends, quiet: None, run: None, of_fleet: false, held_by_others: None }
     }
 
     #[tokio::test(start_paused = true)]
@@ -418,6 +422,16 @@ mod tests {
                 (rate * 0.6..rate * 1.3).contains(&seen),
                 "none for {quiet_s} s, of the fleet {of_fleet}: {seen}"
             );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_has_had_no_place_of_the_fleet_knows_how_long_others_hold_them() {
+        for (held_ms, rate) in [(None, 32.0), (Some(100), 80.0), (Some(5_000), 32.0)] {
+            let held_by_others = held_ms.map(Duration::from_millis);
+            let of_others = Places { of_fleet: true, held_by_others, ..places(0.0, 4) };
+            let seen = returning(of_others, 1, f64::INFINITY).await;
+            assert!((rate * 0.6..rate * 1.3).contains(&seen), "{held_ms:?} ms: {seen} a second");
         }
     }
 
