@@ -70,12 +70,22 @@ async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
     [evicted, stopped]
 }
 
+/// The same on the double, with messages that no job had begun for.
+async fn drained_with_a_batch_read_ahead() -> [Drained; 2] {
+    // On a busy machine the short jobs may seem long to the worker, or what it read ahead may have gone back already.
+    for _ in 0..5 {
+        let double = double().await;
+        let [evicted, stopped] = drained_when_full(&double.connection_string()).await;
+        if evicted.unstarted > 0 {
+            return [evicted, stopped];
+        }
+    }
+    panic!("nothing was read ahead at any of five notices");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_worker_gives_everything_back_within_a_second_on_the_double() {
-    let double = double().await;
-    let [evicted, stopped] = drained_when_full(&double.connection_string()).await;
-    // The whole batch, unless the machine was so busy that the jobs seemed long.
-    assert!(evicted.unstarted > 0, "nothing was read ahead: {evicted}");
+    let [evicted, stopped] = drained_with_a_batch_read_ahead().await;
     assert_eq!((evicted.saved, stopped.saved), (SLOTS as u64, FULL as u64), "{evicted}; {stopped}");
     // A step takes 400 ms of it.
     assert!(evicted.released_after < Duration::from_secs(1), "{evicted}");
