@@ -29,6 +29,9 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// How long the healer waits for a probe. It looks again at the next one's time.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
+/// How far apart two looks at the fleet in a row are at most, where disks and the store are slow.
+const IN_A_ROW: Duration = PROBE_EVERY.saturating_mul(3);
+
 /// How long a VM is reported as unhealthy at most: the longest period of grace of automatic repairs, 90 minutes,
 /// and half an hour for the repair. Repairs are not enabled, or are suspended, if it still lives then.
 /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-automatic-instance-repairs>
@@ -56,8 +59,8 @@ pub(super) struct Healer {
     claims: Claims,
     /// When the store last showed the fleet, and how it was.
     seen: Option<(Instant, Fleet)>,
-    /// How the fleet was at the last look.
-    looked: Option<Fleet>,
+    /// When it last looked at the fleet, and how it was.
+    looked: Option<(Instant, Fleet)>,
     /// When it read how long ago an earlier worker of this VM had reported, and how long that was.
     before: Option<(Instant, Option<Duration>)>,
     /// Why the VM was kept although it has a fault.
@@ -185,7 +188,8 @@ impl Healer {
             }
         }
         let suspected = suspected.map(|fault| format!("{fault} since this worker began"));
-        self.monitor.show_fault(fault.map(ToString::to_string).or(suspected));
+        let unproven = || probe.unproven().map(|fault| format!("{fault}, not proven yet"));
+        self.monitor.show_fault(fault.map(ToString::to_string).or(suspected).or_else(unproven));
         self.monitor.show_written(directories.iter().map(|path| path.to_string_lossy()));
     }
 
@@ -318,7 +322,8 @@ impl Healer {
         let before = self.before.filter(|_| is_new).and_then(|(read_at, ago)| Some(ago? + read_at.elapsed()));
         let away = self.monitor.store_was_away_since().max(before).unwrap_or_default();
         let fleet = fleet::look(roster, vm, boot, fleet::RECENT + away, is_new).await?;
-        let before = self.looked.replace(fleet).map_or(0, |before| before.healthy);
+        let before = self.looked.replace((Instant::now(), fleet)).filter(|(at, _)| at.elapsed() <= IN_A_ROW);
+        let before = before.map_or(0, |(_, before)| before.healthy);
         // After an outage one that is just back may not have looked at its disks yet. The next look shows it.
         Ok(if away.is_zero() { fleet } else { Fleet { healthy: fleet.healthy.min(before), ..fleet } })
     }

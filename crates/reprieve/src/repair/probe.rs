@@ -77,7 +77,12 @@ impl Watched {
 
     /// Returns the fault that each write of this process shows, from the first one on, while it is not proven.
     fn suspected(&self) -> Option<Fault> {
-        let (kind, _) = self.failed.filter(|_| !self.took_write && self.proven.is_none())?;
+        self.unproven().filter(|_| !self.took_write)
+    }
+
+    /// Returns the fault that the last write shows while it is not proven.
+    fn unproven(&self) -> Option<Fault> {
+        let (kind, _) = self.failed.filter(|_| self.proven.is_none())?;
         Some(self.named(kind))
     }
 
@@ -125,6 +130,12 @@ impl Probe {
     /// Returns a fault that is seen, and is no proof: no write of this process to that place has succeeded yet.
     pub(super) fn suspected(&self) -> Option<Fault> {
         self.directories.iter().find_map(Watched::suspected)
+    }
+
+    /// Returns a fault that the last write shows and that is not proven. Other machines are to know of it at once: else
+    /// the first of them that has proven its own would take the fault of all for its own.
+    pub(super) fn unproven(&self) -> Option<Fault> {
+        self.directories.iter().find_map(Watched::unproven)
     }
 
     /// Whether it would be one if an earlier process of this boot had written there.
@@ -232,13 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_after_a_write_that_did_not_fail_is_no_suspicion() {
+    fn failures_after_a_write_that_did_not_fail_are_shown_and_are_no_suspicion() {
         let writes = std::sync::Mutex::new(
             [failed(Errno::IO), failed(Errno::IO), Ok(())].into_iter().collect::<Vec<_>>(),
         );
         let mut probe = Probe::by(["/data".into()], move |_| writes.lock().unwrap().pop().unwrap());
-        for _ in 0..3 {
+        for fails in [false, true, true] {
             assert_eq!((probe.look(), probe.suspected()), (None, None));
+            assert_eq!(probe.unproven().is_some(), fails);
         }
     }
 

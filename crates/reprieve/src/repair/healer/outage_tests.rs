@@ -89,6 +89,38 @@ async fn the_first_machine_whose_store_is_back_waits_for_more_than_half_of_the_f
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_machine_of_a_fleet_whose_disks_fail_together_is_reported_though_the_store_is_well() {
+    for (count, apart_ms) in [(2, 0), (3, 0), (20, 0), (3, 3_000), (20, 400)] {
+        let machines = Machines::new(count).await;
+        for machine in &machines.0 {
+            machine.disk.fails();
+            sleep(Duration::from_millis(apart_ms)).await;
+        }
+        assert_eq!(machines.reported_within(secs(600)).await, 0, "{count} machines, {apart_ms} ms apart");
+        machines.0[1..].iter().for_each(|it| it.disk.works());
+        assert_eq!(machines.reported_within(secs(120)).await, 1, "{count} machines: one alone");
+    }
+}
+
+/// As long as another one shows it, too.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_once_is_shown_at_once_and_is_no_fault_of_the_machine() {
+    let machines = Machines::new(2).await;
+    let [first, second] = [&machines.0[0], &machines.0[1]];
+    first.disk.fails();
+    sleep(secs(12)).await;
+    assert_eq!(
+        super::restart_tests::faults(&first.store).await,
+        ["disk error at /var/lib/w, not proven yet"]
+    );
+    first.disk.works();
+    sleep(secs(12)).await;
+    assert_eq!(super::restart_tests::faults(&first.store).await, [""; 0]);
+    second.disk.fails();
+    assert_eq!(machines.reported_within(secs(60)).await, 1, "the other one is well again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_machine_of_a_fleet_that_an_outage_left_is_reported_when_its_store_has_answered_for_ten_minutes()
  {
     let mut machines = Machines::new(3).await;

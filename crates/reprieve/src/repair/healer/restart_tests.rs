@@ -7,7 +7,7 @@ use super::outage_tests::{Machine, Machines};
 use super::repeat_tests::{Disk, secs, vm, vm_at};
 use super::*;
 
-async fn faults(store: &Store) -> Vec<String> {
+pub(super) async fn faults(store: &Store) -> Vec<String> {
     let reports = store.roster.reports(secs(30)).await.unwrap();
     reports.into_iter().filter_map(|report| report.fault).collect()
 }
