@@ -272,7 +272,6 @@ impl Bookkeeper {
         if self.suspects.len() >= DEATHS_MAX && !self.suspects.contains_key(&worker) {
             return self.shared.books.count("dropped");
         }
-        self.shared.books.to_look_at(worker.as_ref());
         let look_at = Instant::now() + silence(&*self.shared.store.roster);
         self.keep(worker, Suspicion { wrote_unix_ms, look_at, looks_left: LOOKS_MAX });
     }

@@ -141,6 +141,8 @@ impl Books {
 
     /// Has the death behind a vanished delivery written down, if it is one.
     pub(super) fn vanished(&self, vanished: Vanished) {
+        // Also where nobody will look: it is missing then.
+        self.to_look_at(vanished.worker.as_ref());
         self.hand_in(Note::Vanished(vanished));
     }
 
@@ -210,13 +212,18 @@ impl Books {
     }
 
     fn hand_in(&self, note: Note) {
-        let is_entry = matches!(note, Note::Entry(_));
+        let (is_entry, is_suspicion) = (matches!(note, Note::Entry(_)), matches!(note, Note::Vanished(_)));
         if is_entry {
             self.begun();
         }
-        if self.notes.try_send(note).is_err() && is_entry {
+        if self.notes.try_send(note).is_ok() {
+            return;
+        }
+        if is_entry {
             self.ended();
             self.drop_one();
+        } else if is_suspicion {
+            self.count("dropped");
         }
     }
 

@@ -489,6 +489,29 @@ async fn deaths_that_a_worker_could_not_write_are_missing_once_each() {
     }
 }
 
+/// A worker looks at 256 at a time.
+#[tokio::test(start_paused = true)]
+async fn deaths_of_more_workers_than_are_looked_at_are_missing_as_well() {
+    const DEAD: usize = 300;
+    let one = || Settings { lease: secs(60), concurrency: 1, ..wide() };
+    let (inner, job) = (memory::store(), Steps::default());
+    enqueue(&inner, &[Plan::new(4_000, 1_000); DEAD]).await;
+    let started =
+        (0..DEAD).map(|number| start_built(on_boot(&inner, &job, one(), &format!("boot-{number}"))));
+    let killed: Vec<_> = started.collect();
+    sleep(secs(30)).await;
+    for worker in killed {
+        worker.kill().await;
+    }
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Ledger, Fault::Fail(ErrorKind::Unavailable));
+    let all = Settings { concurrency: DEAD, ..one() };
+    let finder = start_built(on_boot(&store, &job, all, "finder"));
+    sleep(secs(300)).await;
+    let missing = finder.stop().await.missing_entries;
+    assert_eq!(missing, DEAD as u64 + 2, "the boot and a drain, too");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_ledger_is_kept_for_as_long_as_it_is_to_be_and_is_no_jobs_record() {
     use reprieve_core::retention::Keep;
