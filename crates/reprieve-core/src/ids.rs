@@ -77,8 +77,8 @@ impl JobId {
     }
 
     /// Validates `id`.
-    pub fn parse(id: impl Into<String>) -> Result<Self> {
-        let id = id.into();
+    pub fn parse(id: impl AsRef<str>) -> Result<Self> {
+        let id = id.as_ref();
         let ok = !id.is_empty()
             && id.len() <= JOB_ID_BYTES_MAX
             && id.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,6 +1,8 @@
 //! Parses message bodies: JSON in the encodings that queue clients use, CloudEvents 1.0, and Event
 //! Grid's own schema.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
@@ -179,7 +181,7 @@ fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Resul
         Some(id) => JobId::of_event(&source, &id),
         None => job_id_of(message),
     };
-    let envelope = event.envelope(json, job, kind, event.cloud_data()?)?;
+    let envelope = event.envelope(json, job, kind.into_owned(), event.cloud_data()?)?;
     Ok(Envelope { named_by_message, ..envelope })
 }
 
@@ -189,7 +191,7 @@ fn grid_event(json: &str, event: &Attributes<'_>) -> Result<Envelope, String> {
     let topic = string("topic", event.topic)?.unwrap_or_default();
     let job = JobId::of_event(&topic, &string("id", event.id)?.unwrap_or_default());
     let data = event.data.unwrap_or(RawValue::NULL).to_owned();
-    event.envelope(json, job, kind, Data::Inline(data))
+    event.envelope(json, job, kind.into_owned(), Data::Inline(data))
 }
 
 impl Attributes<'_> {
@@ -246,7 +248,7 @@ impl Attributes<'_> {
         let since = since.and_then(|time| time.parse::<jiff::Timestamp>().ok());
         let job = pinned.unwrap_or(job);
         // Of another program; the job is run whatever they are.
-        let text = |value| string("", value).ok().flatten();
+        let text = |value| string("", value).ok().flatten().map(Cow::into_owned);
         let trace = text(self.traceparent).map(|parent| Trace { parent, state: text(self.tracestate) });
         let (original, named_by_message) = (json.to_owned(), false);
         Ok(Envelope {
@@ -272,15 +274,16 @@ fn ends(value: Option<&RawValue>) -> Result<Vec<End>, String> {
         .map_err(|_| "`reprieveends` must be the ends of deliveries as JSON".to_owned())
 }
 
-fn string(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
+fn string<'a>(name: &str, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, String> {
     let Some(value) = value.map(RawValue::get) else { return Ok(None) };
     // A string without an escape is the text between its quotes.
     if let Some(plain) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
         && !plain.contains('\\')
     {
-        return Ok(Some(plain.to_owned()));
+        return Ok(Some(Cow::Borrowed(plain)));
     }
-    serde_json::from_str(value).map(Some).map_err(|_| format!("`{name}` must be a string"))
+    let read = serde_json::from_str(value).map_err(|_| format!("`{name}` must be a string"))?;
+    Ok(Some(Cow::Owned(read)))
 }
 
 fn number(name: &str, value: Option<&RawValue>) -> Result<u32, String> {

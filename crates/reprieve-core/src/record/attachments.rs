@@ -3,7 +3,7 @@
 //! part of the job's progress when a record is written, like its state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,8 +86,8 @@ impl Manifest {
 pub(crate) struct Attachments {
     /// The attachments that the next checkpoint names.
     next: Manifest,
-    /// The attachments that the newest checkpoint names.
-    newest: Arc<Manifest>,
+    /// The attachments that the newest checkpoint names; `None` if it names none.
+    newest: Option<Arc<Manifest>>,
     /// The manifests of the checkpoints that the record names, by the checkpoints' sequence.
     kept: BTreeMap<u64, Arc<Manifest>>,
     /// The same of checkpoints that were written without an answer: the record may name them.
@@ -99,12 +99,16 @@ pub(crate) struct Attachments {
     /// Chunks that are not used again: they were found damaged, or a write that may have been applied
     /// removed them.
     unusable: BTreeSet<PayloadName>,
-    pins: Pins,
+    /// Made with the first pin.
+    pins: OnceLock<Pins>,
 }
 
 /// The payloads that reads and writes under way need, each with their number: they stay until then.
 #[derive(Debug, Clone, Default)]
 struct Pins(Arc<Mutex<BTreeMap<PayloadName, usize>>>);
+
+/// Most jobs have no attachments.
+static NONE: Manifest = Manifest(BTreeMap::new());
 
 /// The payloads that one read or write needs. Releases them when it is dropped.
 #[derive(Debug)]
@@ -153,18 +157,26 @@ impl Attachments {
 
     /// Continues from a checkpoint whose manifest is kept, or which has none.
     pub(crate) fn resume_at(&mut self, sequence: u64) {
-        self.newest = self.kept.get(&sequence).cloned().unwrap_or_default();
-        self.next = (*self.newest).clone();
+        self.newest = self.kept.get(&sequence).cloned();
+        self.next = self.newest().clone();
     }
 
     /// Continues without a checkpoint.
     pub(crate) fn begin(&mut self) {
-        (self.newest, self.next) = (Arc::default(), Manifest::default());
+        (self.newest, self.next) = (None, Manifest::default());
+    }
+
+    fn newest(&self) -> &Manifest {
+        self.newest.as_deref().unwrap_or(&NONE)
+    }
+
+    fn pinned(&self) -> BTreeSet<PayloadName> {
+        self.pins.get().map(Pins::names).unwrap_or_default()
     }
 
     /// Returns what keeps payloads for a read or a write that begins.
     pub(crate) fn pin(&self) -> Pinned {
-        Pinned { pins: self.pins.clone(), names: Vec::new() }
+        Pinned { pins: self.pins.get_or_init(Pins::default).clone(), names: Vec::new() }
     }
 
     /// Forgets the manifest of a checkpoint that is damaged.
@@ -262,13 +274,13 @@ impl Attachments {
 
     /// Whether the attachments differ from those of the newest checkpoint.
     pub(crate) fn has_changed(&self) -> bool {
-        self.next != *self.newest
+        self.next != *self.newest()
     }
 
     /// Whether a content differs from that of the newest checkpoint. One that was only sent again does
     /// not.
     pub(crate) fn has_moved(&self) -> bool {
-        let (next, newest) = (&self.next.0, &self.newest.0);
+        let (next, newest) = (&self.next.0, &self.newest().0);
         next.len() != newest.len()
             || next.iter().zip(newest).any(|(next, newest)| next.0 != newest.0 || !next.1.equals(newest.1))
     }
@@ -308,7 +320,7 @@ impl Attachments {
     /// the newest of which is the one being written with the next manifest. `kept` has each
     /// checkpoint's sequence and whether it has attachments.
     pub(crate) fn obsolete(&self, kept: &[(u64, bool)]) -> Vec<PayloadName> {
-        let pinned = self.pins.names();
+        let pinned = self.pinned();
         let mut needed: BTreeSet<&PayloadName> = pinned.iter().collect();
         for (at, (sequence, has_attachments)) in kept.iter().enumerate() {
             match self.kept.get(sequence).or_else(|| self.unconfirmed.get(sequence)) {
@@ -345,10 +357,11 @@ impl Attachments {
     /// itself these payloads; and that the write has removed those.
     pub(crate) fn saved(&mut self, kept: &[u64], named: &[PayloadName], removed: &[PayloadName]) {
         let Some(newest) = kept.first() else { return };
-        self.newest = Arc::new(self.next.clone());
+        let manifest = Arc::new(self.next.clone());
+        self.newest = Some(Arc::clone(&manifest));
         let mut all = std::mem::take(&mut self.kept);
         all.append(&mut self.unconfirmed);
-        all.insert(*newest, Arc::clone(&self.newest));
+        all.insert(*newest, manifest);
         let (kept, dropped) = all.into_iter().partition(|(sequence, _)| kept.contains(sequence));
         self.kept = kept;
         // What is left over was pinned, or belongs to a checkpoint whose manifest is not known.
@@ -356,7 +369,7 @@ impl Attachments {
         self.loose.extend(dropped.values().flat_map(|manifest| manifest.payloads().cloned()));
         let mut gone: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
         // What nothing names any more can't be used again.
-        let pinned = self.pins.names();
+        let pinned = self.pinned();
         let next: BTreeSet<_> = self.next.payloads().collect();
         self.unusable
             .retain(|payload| gone.contains(payload) || next.contains(payload) || pinned.contains(payload));

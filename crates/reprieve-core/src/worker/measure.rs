@@ -55,6 +55,10 @@ impl Recent {
 
     /// Returns the mean; `None` when there are no values.
     pub(crate) fn mean(&self) -> Option<Duration> {
+        // Many series never have a value, and this is asked for each message.
+        if self.values.lock().unwrap_or_else(PoisonError::into_inner).latest.is_empty() {
+            return None;
+        }
         let mut values = self.lock(Instant::now());
         if values.mean.is_none() {
             let count = u32::try_from(values.latest.len()).ok().filter(|count| *count > 0)?;

@@ -202,7 +202,9 @@ impl Receiver {
 
     /// Counts a message that was not over a limit.
     pub(super) fn note_taken(&mut self) {
-        self.returned.note(0.0, self.share_halves());
+        if !self.returned.is_none() {
+            self.returned.note(0.0, self.share_halves());
+        }
         self.returned_until =
             self.returned_until.checked_sub(PAUSE_AFTER_RETURN).unwrap_or(self.returned_until);
     }
@@ -272,7 +274,7 @@ impl Receiver {
             budget: shared.settings.budget,
             release: shared.settlements.p95(),
             run: shared.runs.mean().filter(|_| self.no_ahead_until.is_none()),
-            returned_share: if is_any_free(&shared.kinds) {
+            returned_share: if !self.returned.is_none() && is_any_free(&shared.kinds) {
                 self.returned.now(self.share_halves())
             } else {
                 0.0
@@ -386,6 +388,11 @@ struct Share {
 }
 
 impl Share {
+    /// Whether none was ever returned.
+    fn is_none(&self) -> bool {
+        self.last <= 0.0
+    }
+
     /// Returns it where it `halves` in this time.
     fn now(&self, halves: Duration) -> f64 {
         self.last * (-self.at.elapsed().as_secs_f64() / halves.as_secs_f64()).exp2()
