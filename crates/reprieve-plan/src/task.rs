@@ -20,8 +20,8 @@ pub struct Task {
     pub jobs: u32,
     /// The run time of each job, without saves.
     pub job_ms: u64,
-    /// The run time between two checkpoints of a job, which an eviction may lose. `None` for jobs
-    /// that can't be cut: they lose all they did since they began, also when they move by choice.
+    /// The run time between two checkpoints of a job, which an eviction may lose. The first one comes later, by the time of
+    /// a save. `None` for jobs that can't be cut: they lose all they did since they began, also when they move by choice.
     pub checkpoint_ms: Option<NonZeroU64>,
     /// The time that a save takes. The job does not work in it, and there is none after the last interval.
     pub save_ms: u64,
@@ -94,7 +94,9 @@ impl Task {
     /// The time that a job takes with its saves.
     #[must_use]
     pub fn busy_ms(&self) -> u64 {
-        let saves = self.checkpoint_ms.map_or(0, |interval| self.job_ms.div_ceil(interval.get()).max(1) - 1);
+        let saves = self
+            .checkpoint_ms
+            .map_or(0, |interval| self.job_ms.saturating_sub(self.first_ms()).div_ceil(interval.get()));
         self.job_ms.saturating_add(saves.saturating_mul(self.save_ms))
     }
 
@@ -140,7 +142,9 @@ impl Task {
     #[must_use]
     pub fn saved_ms(&self, done_ms: u64) -> u64 {
         let in_job = done_ms % self.busy_ms();
-        done_ms - self.cycle_ms().map_or(in_job, |cycle| in_job % cycle)
+        let Some(cycle) = self.cycle_ms() else { return done_ms - in_job };
+        let unsaved_ms = in_job.checked_sub(self.first_save_ends_ms()).map_or(in_job, |later| later % cycle);
+        done_ms - unsaved_ms
     }
 
     /// The run time of one slot in `done_ms` of work: without saves.
@@ -148,9 +152,22 @@ impl Task {
     pub fn ran_ms(&self, done_ms: u64) -> u64 {
         let (jobs, in_job) = (done_ms / self.busy_ms(), done_ms % self.busy_ms());
         let in_job = self.cycle_ms().zip(self.checkpoint_ms).map_or(in_job, |(cycle, interval)| {
-            in_job / cycle * interval.get() + (in_job % cycle).min(interval.get())
+            let first_ms = self.first_ms();
+            in_job.checked_sub(self.first_save_ends_ms()).map_or(in_job.min(first_ms), |later| {
+                first_ms + later / cycle * interval.get() + (later % cycle).min(interval.get())
+            })
         });
         jobs.saturating_mul(self.job_ms).saturating_add(in_job)
+    }
+
+    /// The work of a job before its first save: workers count an interval from the beginning of a save to that of the next,
+    /// and the first one from the beginning of the job.
+    fn first_ms(&self) -> u64 {
+        self.cycle_ms().map_or(u64::MAX, NonZeroU64::get)
+    }
+
+    fn first_save_ends_ms(&self) -> u64 {
+        self.first_ms().saturating_add(self.save_ms)
     }
 
     /// From the beginning of an interval to that of the next.
@@ -162,7 +179,7 @@ impl Task {
     #[must_use]
     pub fn loss_max_ms(&self) -> u64 {
         let busy_ms = self.busy_ms();
-        self.cycle_ms().map_or(busy_ms, |cycle| cycle.get().min(busy_ms))
+        self.first_save_ends_ms().min(busy_ms)
     }
 }
 
@@ -253,13 +270,16 @@ mod tests {
 
     #[test]
     fn saves_are_part_of_the_work_but_not_of_what_is_lost() {
-        // 60 min have 11 saves of 2 min between 12 intervals of 5 min.
+        // 60 min have 11 saves of 2 min: after 7 min, and then after 5 min each.
         let task = Task { save_ms: 2 * MINUTE_MS, ..task() };
         assert_eq!((task.busy_ms(), task.work_ms()), (82 * MINUTE_MS, 82 * MINUTE_MS));
-        assert_eq!(task.saved_ms(13 * MINUTE_MS), 7 * MINUTE_MS);
-        assert_eq!(task.saved_ms(14 * MINUTE_MS), 14 * MINUTE_MS);
-        let ran = [4, 6, 7, 13, 81, 82, 86].map(|minutes| task.ran_ms(minutes * MINUTE_MS) / MINUTE_MS);
-        assert_eq!(ran, [4, 5, 5, 10, 59, 60, 64]);
+        let saved = [8, 9, 15, 16, 22, 23].map(|minutes| task.saved_ms(minutes * MINUTE_MS) / MINUTE_MS);
+        assert_eq!(saved, [0, 9, 9, 16, 16, 23]);
+        let ran = [4, 7, 8, 9, 15, 81, 82, 86].map(|minutes| task.ran_ms(minutes * MINUTE_MS) / MINUTE_MS);
+        assert_eq!(ran, [4, 7, 7, 7, 12, 59, 60, 64]);
+        assert_eq!(task.loss_max_ms(), 9 * MINUTE_MS);
+        let short = |job_ms| Task { job_ms, ..task }.busy_ms();
+        assert_eq!([7, 8].map(|minutes| short(minutes * MINUTE_MS) / MINUTE_MS), [7, 10]);
         assert_eq!(task.reserve_ms(0), 2 * (2 + 6) * MINUTE_MS);
         let whole = Task { checkpoint_ms: None, ..task };
         assert_eq!((whole.work_ms(), whole.reserve_ms(0)), (60 * MINUTE_MS, 12 * MINUTE_MS));

@@ -213,6 +213,23 @@ fn traffic_between_regions_is_paid_for_each_save_and_restore() {
     );
 }
 
+/// A worker's first save of a delivery comes a whole interval after it began: ten minutes here.
+#[test]
+fn jobs_that_are_done_within_an_interval_make_no_save_however_long_one_takes() {
+    for (minutes, save_s, saves) in [(10, 100, 0.0), (10, 290, 0.0), (5, 601, 0.0), (11, 100, 20.0)] {
+        let no_boot = Some((0, 0));
+        let jobs = Inputs::new(20, minutes * MINUTE_MS, 4, price(46_000_000), price(230_000_000));
+        let (save_ms, evictions) = (Some(save_s * 1_000), rate(0.0, None));
+        let plan = plan(&Inputs { save_ms, evictions, runs: 2, boot_ms: no_boot, ..jobs });
+        let steady = &plan.rows[1].summaries[0];
+        assert_eq!(steady.saves.to_bits(), f64::to_bits(saves), "{minutes} min, {save_s} s a save");
+        let busy_ms = minutes * MINUTE_MS + if saves > 0.0 { save_s * 1_000 } else { 0 };
+        assert_eq!(steady.finished_ms.p50, 5 * busy_ms, "{minutes} min, {save_s} s a save");
+    }
+    let endless = Inputs { save_ms: Some(601_000), evictions: rate(0.0, None), ..inputs() };
+    assert!(refusal(&endless).starts_with("a save takes"), "jobs of 40 min");
+}
+
 #[test]
 fn presets_have_the_parameters_of_their_files() {
     let balanced = Strategy::balanced(20, Mix { base: 2, percent_above: 25 });

@@ -4,12 +4,14 @@ use std::num::NonZeroU64;
 
 use crate::checkpoint::{CAREFUL_TIMES, SHORTEST_MS};
 
-/// How often and for how long a job saves.
+/// How often and for how long a job saves in one delivery.
 ///
-/// A save stops the job. There is none after the last interval, because the job is done then.
+/// A save stops the job. The first one comes a whole interval after the delivery began, and each other one an interval
+/// after the one before began. There is none after the last interval, because the job is done then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) save_ms: u64,
+    /// The work between two saves.
     pub(super) interval: Option<NonZeroU64>,
     /// The job's worker died: for an interval it saves more often, so that it gets past that place.
     pub(super) is_careful: bool,
@@ -47,7 +49,7 @@ impl Pace {
         let every_ms = interval_ms.saturating_add(self.save_ms);
         let count = if is_careful { every_ms.saturating_sub(SHORTEST_MS).div_ceil(gap_ms) } else { 0 };
         [
-            Phase { work_ms: SHORTEST_MS.min(interval_ms), count: u64::from(is_careful) },
+            Phase { work_ms: if is_careful { SHORTEST_MS.min(interval_ms) } else { every_ms }, count: 1 },
             Phase { work_ms: (gap_ms - self.save_ms).clamp(1, interval_ms), count },
             Phase { work_ms: interval_ms, count: u64::MAX },
         ]
@@ -115,20 +117,28 @@ mod tests {
 
     #[test]
     fn time_is_work_and_saves() {
+        // Saves begin after 12 and after 24.
         assert_eq!((PACE.saves(25), PACE.duration_ms(25)), (2, 29));
         check(PACE, 0, (0, 0, 0, 0, 2));
-        check(PACE, 9, (0, 9, 0, 0, 2));
-        check(PACE, 10, (0, 10, 0, 0, 2));
-        check(PACE, 11, (0, 10, 1, 0, 1));
-        check(PACE, 12, (10, 0, 2, 1, 2));
-        check(PACE, 23, (10, 10, 3, 1, 1));
-        check(PACE, 28, (20, 4, 4, 2, 2));
-        check(PACE, 29, (20, 5, 4, 2, 2));
+        check(PACE, 11, (0, 11, 0, 0, 2));
+        check(PACE, 12, (0, 12, 0, 0, 2));
+        check(PACE, 13, (0, 12, 1, 0, 1));
+        check(PACE, 14, (12, 0, 2, 1, 2));
+        check(PACE, 25, (12, 10, 3, 1, 1));
+        check(PACE, 28, (22, 2, 4, 2, 2));
+        check(PACE, 29, (22, 3, 4, 2, 2));
     }
 
     #[test]
     fn no_save_follows_the_last_interval() {
-        assert_eq!((PACE.saves(10), PACE.saves(20), PACE.saves(0)), (0, 1, 0));
+        assert_eq!([0, 12, 13, 22, 23].map(|work_ms| PACE.saves(work_ms)), [0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_job_that_is_done_within_the_interval_saves_nothing_however_long_a_save_takes() {
+        let slow = Pace { save_ms: 590_000, interval: NonZeroU64::new(10_000), is_careful: false };
+        assert_eq!([599_999, 600_000, 600_001].map(|work_ms| slow.saves(work_ms)), [0, 0, 1]);
+        assert_eq!(slow.duration_ms(600_000), 600_000);
     }
 
     #[test]

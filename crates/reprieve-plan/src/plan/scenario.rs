@@ -100,11 +100,13 @@ impl Scenario {
     /// # Errors
     ///
     /// [`PlanError::TooManyEvents`] if that run has more than `events_max`; [`PlanError::OnlySaves`] if a save takes as long
-    /// as the interval.
+    /// as the interval, and a job is longer than that.
     pub(super) fn set_interval(&mut self, instances: u32, events_max: u64) -> Result<(), PlanError> {
         let work = &mut self.model.work;
         let interval_ms = young_ms(work.save_ms, between_ms(0, 0));
-        if interval_ms <= work.save_ms {
+        // The first save comes a whole interval after a job began.
+        let has_saves = work.jobs_ms.iter().any(|job_ms| *job_ms > interval_ms);
+        if has_saves && interval_ms <= work.save_ms {
             return Err(PlanError::OnlySaves { save_ms: work.save_ms, interval_ms });
         }
         work.set_interval_ms(interval_ms);
