@@ -171,6 +171,12 @@ impl JobRun {
         self.interrupted.cancel();
     }
 
+    /// Whether it must yield by a certain time. One that is interrupted without a deadline was only asked to, because what it
+    /// needs is away: it may hang there for ever.
+    pub(crate) fn has_deadline(&self) -> bool {
+        get(&self.deadline).is_some()
+    }
+
     /// Waits until this owner may write: at once while its lease holds. If the lease has ended by
     /// this machine's clock, as after a freeze, it waits until the guardian knows whether the
     /// message is still its own.

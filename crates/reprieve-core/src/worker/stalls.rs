@@ -114,9 +114,9 @@ impl Stalls {
     }
 }
 
-/// Lets the job's guardian stop it, once. One that is interrupted yields already.
+/// Lets the job's guardian stop it, once. One that has a deadline is stopped then.
 fn stop(shared: &Shared, kind: &Kind, run: &JobRun, still: Duration) {
-    if run.interrupted.is_cancelled() {
+    if run.has_deadline() {
         return;
     }
     let hang = Hang { still, place: shared.place_of(run) };

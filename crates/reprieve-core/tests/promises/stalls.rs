@@ -1,14 +1,17 @@
 //! Jobs that stand still are shown, and stopped where their kind says after how long; those that only take long are
 //! neither.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use reprieve_core::dependency::Dependency;
 use reprieve_core::ledger::Ledger;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{InFlight, Store};
 use reprieve_core::telemetry::{ByKind, ByLayer};
-use reprieve_core::worker::{Limits, Worker};
+use reprieve_core::worker::{Depends, Limits, Worker};
 use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
@@ -179,6 +182,38 @@ async fn a_job_that_stands_still_for_its_limit_fails_with_its_place_and_keeps_it
         // The first attempt moved, the others did not.
         assert!((3..=4).contains(&stopped(&worker)), "{}", stopped(&worker));
         assert!(began.elapsed() < secs(5 * 75), "{:?}", began.elapsed());
+    }
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    is_away: AtomicBool,
+}
+
+#[async_trait]
+impl Dependency for Cache {
+    async fn probe(&self) -> Result<(), String> {
+        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
+    }
+}
+
+/// It is asked to yield when that goes away, and hangs in a call to it.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_hangs_is_stopped_also_where_what_it_needs_goes_away_meanwhile() {
+    for back_after in [None, Some(secs(60))] {
+        let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+        let limits = Limits { stall_after: Some(secs(60)), attempts: 3, ..Limits::default() };
+        let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
+        let worker =
+            worker.job(Hanging).limits::<Hanging>(limits).depends::<Hanging>(Depends::needs(["cache"]));
+        let worker = start_built(worker);
+        send_args::<Hanging>(&store, &Hangs { after: 1, deaf: true }).await;
+        sleep(secs(30)).await;
+        cache.is_away.store(true, Relaxed);
+        sleep(back_after.unwrap_or(secs(120))).await;
+        cache.is_away.store(back_after.is_none(), Relaxed);
+        within(secs(120), "its stop", async || stopped(&worker) == 1 && leased(&store).await == 0).await;
+        worker.kill().await;
     }
 }
 

@@ -200,6 +200,30 @@ async fn a_worker_with_half_of_its_slots_stuck_releases_the_rest_and_ends_withou
     blocking.jobs.shutdown_background();
 }
 
+/// They are asked to yield then, without a deadline.
+#[tokio::test(start_paused = true)]
+async fn threads_that_block_are_stuck_slots_also_where_what_their_jobs_need_goes_away_meanwhile() {
+    let (cache, limits) = (Arc::new(Cache::default()), Limits { step_timeout: Some(secs(60)), ..limits() });
+    let blocking = start(4, limits, |worker| {
+        worker.dependency("cache", cache.clone()).depends::<Block>(Depends::needs(["cache"]))
+    });
+    sleep(secs(20)).await;
+    blocking.send(true, 4).await;
+    let have_begun = async || {
+        let report = blocking.store.roster.reports(secs(60)).await.unwrap().remove(0);
+        report.in_flight.iter().filter(|job| job.began_unix_ms.is_some()).count() == 4
+    };
+    within(secs(60), "four jobs", have_begun).await;
+    cache.is_away.store(true, Relaxed);
+    sleep(secs(60)).await;
+    cache.is_away.store(false, Relaxed);
+    let began = Instant::now();
+    within(secs(1_800), "the end of the worker", async || blocking.ends.is_finished()).await;
+    assert!(blocking.done("slot", "mark_stuck") >= 2, "after {:?}", began.elapsed());
+    assert_eq!(blocking.ends.await.unwrap().reason, StopReason::Stuck);
+    blocking.jobs.shutdown_background();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_jobs_may_compute_for_long_is_never_restarted() {
     // No limit, so nothing says that a step takes too long; a drain gives it up nevertheless.

@@ -674,7 +674,7 @@ impl Guardian {
         let run = &assignment.run;
         let timed_out = match run.hung.get() {
             Some(hang) => Some(TimedOut::Stall(hang.still)),
-            None if run.interrupted.is_cancelled() => None,
+            None if run.has_deadline() => None,
             None => run.time_limit.of_step(),
         };
         let report = if self.was_cancelled(&assignment).await {
