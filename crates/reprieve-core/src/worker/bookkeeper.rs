@@ -36,7 +36,13 @@ const AGAIN: Duration = Duration::from_secs(30);
 const UNWRITTEN_MAX: usize = 256;
 
 /// How many deaths may wait for a look. Any job of a worker that died leads to it again.
-const DEATHS_MAX: usize = 256;
+const DEATHS_MAX: usize = 4_096;
+
+/// How many of them one look takes, one request each.
+const LOOKED_AT_MAX: usize = 256;
+
+/// After how long a look takes those for which the one before had no room.
+const NEXT_LOOK: Duration = Duration::from_secs(2);
 
 /// How many looks a death is given that fail though the store answers. Those in an outage do not count.
 const LOOKS_MAX: u32 = 5;
@@ -287,7 +293,10 @@ impl Bookkeeper {
     fn look(&mut self) {
         let now = Instant::now();
         let is_due = |_: &Option<WorkerId>, suspicion: &mut Suspicion| suspicion.look_at <= now;
-        let due: BTreeMap<_, _> = self.suspects.extract_if(.., is_due).collect();
+        let due: BTreeMap<_, _> = self.suspects.extract_if(.., is_due).take(LOOKED_AT_MAX).collect();
+        // The others have a look of their own soon.
+        let behind = self.suspects.values_mut().filter(|suspicion| suspicion.look_at <= now);
+        behind.for_each(|suspicion| suspicion.look_at = now + NEXT_LOOK);
         let unsure_for = unsure_for(&*self.shared.store.roster, &self.monitor);
         if !unsure_for.is_zero() {
             let look_at = now + unsure_for.max(LOOK_AGAIN_MIN);
@@ -311,7 +320,8 @@ impl Bookkeeper {
         if self.suspects.is_empty() || is_unsure {
             return;
         }
-        let suspects = std::mem::take(&mut self.suspects);
+        let suspects: BTreeMap<_, _> =
+            self.suspects.extract_if(.., |_, _| true).take(LOOKED_AT_MAX).collect();
         let look = self.hold(suspects.clone());
         self.work.spawn(in_process(async move {
             let _looked = look.await;

@@ -278,6 +278,7 @@ impl Books {
     /// Notes that this worker's death is written, or was none.
     pub(super) fn death_written(&self, worker: &WorkerId) {
         self.deaths().remove(worker);
+        self.suspects().remove(&Some(worker.clone()));
     }
 
     /// How many deaths reports may lack: of workers that were found dead, or could not be looked at.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
@@ -36,6 +37,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 pub fn report_every(roster: &dyn Roster) -> Duration {
     REPORT_EVERY.max(roster.pace())
 }
+
+/// How soon a report with news is repeated that the store did not take. Other workers decide by it.
+const NEWS_AGAIN: Duration = Duration::from_secs(2);
 
 /// The longest time for one report. Only people read it, and the next one replaces it.
 const TRY: Duration = Duration::from_secs(5);
@@ -70,18 +74,28 @@ pub(super) struct Reporter {
     /// The last report that was published.
     published: WorkerReport,
     published_at: Option<Instant>,
-    publishing: Option<JoinHandle<()>>,
+    /// Whether the store takes it.
+    publishing: Option<JoinHandle<bool>>,
+    /// The news of the last one that the store took.
+    taken: Option<News>,
     /// Drain reports that are being stored.
     storing: JoinSet<()>,
     /// How many drains there were.
     drains: u64,
 }
 
+/// What of a report is to be known soon: its stage, the notices and the fault.
+type News = (String, Vec<ActiveNotice>, Option<String>);
+
+fn news(report: &WorkerReport) -> News {
+    (report.stage.clone(), report.notices.clone(), report.fault.clone())
+}
+
 impl Reporter {
     /// Creates the reporter of the worker that `worker` describes.
     pub(super) fn new(roster: Arc<dyn Roster>, worker: WorkerReport, monitor: Monitor) -> Self {
-        let (published_at, publishing, storing, drains) = (None, None, JoinSet::new(), 0);
-        Self { roster, monitor, published: worker, published_at, publishing, storing, drains }
+        let (published_at, publishing, taken, storing, drains) = (None, None, None, JoinSet::new(), 0);
+        Self { roster, monitor, published: worker, published_at, publishing, taken, storing, drains }
     }
 
     /// Returns the name of the worker's queue.
@@ -127,8 +141,12 @@ impl Reporter {
     /// Publishes a changed report, or repeats an unchanged one when that is due. Does nothing while
     /// the previous report is under way.
     pub(super) fn publish(&mut self, showing: Showing<'_>) {
-        if self.publishing.as_ref().is_some_and(|publishing| !publishing.is_finished()) {
-            return;
+        if let Some(publishing) = &mut self.publishing {
+            let Some(is_taken) = publishing.now_or_never() else { return };
+            self.publishing = None;
+            if is_taken.unwrap_or(false) {
+                self.taken = Some(news(&self.published));
+            }
         }
         let Showing {
             stage,
@@ -169,11 +187,14 @@ impl Reporter {
             report.machine.clone_from(&self.published.machine);
         }
         let silent = self.published_at.map_or(Duration::MAX, |at| at.elapsed());
-        let same = report.stage == self.published.stage
-            && report.notices == self.published.notices
-            && report.fault == self.published.fault;
-        let early = silent < self.roster.pace() && same;
-        if early || (report == self.published && silent < report_every(&*self.roster)) {
+        let news_of_report = news(&report);
+        let is_known = self.taken.as_ref() == Some(&news_of_report);
+        let early = if is_known {
+            silent < self.roster.pace()
+        } else {
+            silent < NEWS_AGAIN && news_of_report == news(&self.published)
+        };
+        if early || (is_known && report == self.published && silent < report_every(&*self.roster)) {
             return;
         }
         report.machine = state;
@@ -183,12 +204,14 @@ impl Reporter {
         let (roster, monitor) = (Arc::clone(&self.roster), self.monitor.clone());
         self.publishing = Some(tokio::spawn(in_process(async move {
             let published = timeout(TRY, roster.publish(&report)).await;
-            monitor.published(matches!(published, Ok(Ok(()))), report_every(&*roster));
+            let is_taken = matches!(published, Ok(Ok(())));
+            monitor.published(is_taken, report_every(&*roster));
             match published {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "failed to publish the worker's report"),
                 Err(_) => tracing::debug!("timed out publishing the worker's report"),
             }
+            is_taken
         })));
     }
 

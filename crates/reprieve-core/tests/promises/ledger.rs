@@ -489,27 +489,40 @@ async fn deaths_that_a_worker_could_not_write_are_missing_once_each() {
     }
 }
 
-/// A worker looks at 256 at a time.
-#[tokio::test(start_paused = true)]
-async fn deaths_of_more_workers_than_are_looked_at_are_missing_as_well() {
-    const DEAD: usize = 300;
+/// Several on a machine, or each on its own.
+async fn died_at_once(dead: usize, on_a_machine: usize) -> Store {
     let one = || Settings { lease: secs(60), concurrency: 1, ..wide() };
-    let (inner, job) = (memory::store(), Steps::default());
-    enqueue(&inner, &[Plan::new(4_000, 1_000); DEAD]).await;
-    let started =
-        (0..DEAD).map(|number| start_built(on_boot(&inner, &job, one(), &format!("boot-{number}"))));
-    let killed: Vec<_> = started.collect();
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &vec![Plan::new(4_000, 1_000); dead]).await;
+    let boot = |number: usize| format!("boot-{}", number / on_a_machine);
+    let killed: Vec<_> =
+        (0..dead).map(|number| start_built(on_boot(&store, &job, one(), &boot(number)))).collect();
     sleep(secs(30)).await;
     for worker in killed {
         worker.kill().await;
     }
-    let (store, faults) = Faults::wrap(inner.clone());
-    faults.every_call(Op::Ledger, Fault::Fail(ErrorKind::Unavailable));
-    let all = Settings { concurrency: DEAD, ..one() };
-    let finder = start_built(on_boot(&store, &job, all, "finder"));
-    sleep(secs(300)).await;
-    let missing = finder.stop().await.missing_entries;
-    assert_eq!(missing, DEAD as u64 + 2, "the boot and a drain, too");
+    store
+}
+
+/// A worker looks at 256 at a time.
+#[tokio::test(start_paused = true)]
+async fn deaths_of_more_workers_than_are_looked_at_at_once_are_all_written_or_missing() {
+    for (dead, on_a_machine, is_down) in [(300, 1, true), (300, 10, false)] {
+        let inner = died_at_once(dead, on_a_machine).await;
+        let (store, faults) = Faults::wrap(inner.clone());
+        if is_down {
+            faults.every_call(Op::Ledger, Fault::Fail(ErrorKind::Unavailable));
+        }
+        let settings = Settings { lease: secs(60), concurrency: dead, ..wide() };
+        let finder = start_built(on_boot(&store, &Steps::default(), settings, "finder"));
+        sleep(secs(400)).await;
+        let missing = finder.stop().await.missing_entries;
+        let found = interruptions(&inner).await;
+        let written = found.iter().filter(|it| matches!(it.how, How::Died(_))).count();
+        // The boot and a drain, too.
+        let expected = if is_down { (dead as u64 + 2, 0) } else { (0, dead) };
+        assert_eq!((missing, written), expected, "{dead} workers, {on_a_machine} on a machine");
+    }
 }
 
 #[tokio::test(start_paused = true)]

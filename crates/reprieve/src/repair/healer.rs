@@ -32,6 +32,11 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// How far apart two looks at the fleet in a row are at most, where disks and the store are slow.
 const IN_A_ROW: Duration = PROBE_EVERY.saturating_mul(3);
 
+/// How often the store is asked for what earlier workers of the VM had written, at each probe; and how long it is not asked
+/// then. A fleet may have been given a volume for reading, and each answer is one request for each worker of a day.
+const ASKED_OFTEN: u32 = 18;
+const ASKED_AGAIN: Duration = Duration::from_mins(10);
+
 /// How long a VM is reported as unhealthy at most: the longest period of grace of automatic repairs, 90 minutes,
 /// and half an hour for the repair. Repairs are not enabled, or are suspended, if it still lives then.
 /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-automatic-instance-repairs>
@@ -92,6 +97,18 @@ struct Earlier {
     is_read: bool,
     /// The place of its fault, until it is seen to be sound.
     open: Option<String>,
+    /// How often the store has said to which places they had written.
+    asked: u32,
+    /// When it was asked last.
+    asked_at: Option<Instant>,
+}
+
+impl Earlier {
+    /// Whether to ask to which places they have written: an earlier worker must be gone for a minute, so for a few minutes
+    /// the answer changes.
+    fn is_to_be_asked(&self) -> bool {
+        self.asked < ASKED_OFTEN || self.asked_at.is_none_or(|at| at.elapsed() >= ASKED_AGAIN)
+    }
 }
 
 /// What the healer is made of.
@@ -188,7 +205,7 @@ impl Healer {
             }
         }
         let suspected = suspected.map(|fault| format!("{fault} since this worker began"));
-        let unproven = || probe.unproven().map(|fault| format!("{fault}, not proven yet"));
+        let unproven = || probe.unproven().map(|fault| format!("{fault} within a minute, not proven"));
         self.monitor.show_fault(fault.map(ToString::to_string).or(suspected).or_else(unproven));
         self.monitor.show_written(directories.iter().map(|path| path.to_string_lossy()));
     }
@@ -205,11 +222,12 @@ impl Healer {
                 earlier.open = (!healed).then_some(place);
             }
         }
-        if !probe.wants_trust() {
+        if !probe.wants_trust() || !earlier.is_to_be_asked() {
             return;
         }
         let written = fleet::written_before(&*self.store.roster, &self.boot);
         if let Ok(places) = bounded("read the roster", TRY, written).await {
+            (earlier.asked, earlier.asked_at) = (earlier.asked.saturating_add(1), Some(Instant::now()));
             for place in &places {
                 probe.trust(place);
             }
