@@ -1,8 +1,8 @@
 //! Slots whose threads do not return: a job was given up because it took longer than its kind allows, and its step
 //! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart.
 //!
-//! A job that was given up for another reason, such as a drain, may rightly compute for long: its slot is never
-//! taken for stuck by a guess.
+//! A job that was given up for another reason, such as a drain, may rightly compute for long: without a limit of its kind,
+//! its slot is never taken for stuck by a guess.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,8 +42,9 @@ struct Slot {
 
 impl Slot {
     /// Its thread was given as long again as the limit that its job has passed.
-    fn has_waited(&self, limit: Duration) -> bool {
-        self.looks >= LOOKS_MIN.max(limit.as_secs())
+    fn has_waited(&self) -> bool {
+        let GivenUp { limit, passes_within, .. } = &self.job;
+        self.looks >= passes_within.as_secs().saturating_add(LOOKS_MIN.max(limit.as_secs()))
     }
 }
 
@@ -52,7 +53,7 @@ impl StuckSlots {
         Self { shared, slots: Vec::new(), owed: 0 }
     }
 
-    /// Watches the slot of a job that was given up because it passed a limit.
+    /// Watches the slot of a job that was given up and has a limit.
     pub(super) fn watch(&mut self, job: GivenUp) {
         self.slots.push(Slot { job, looks: 0, is_stuck: false, is_replaced: false });
     }
@@ -63,7 +64,7 @@ impl StuckSlots {
         self.forget_those_that_returned();
         for slot in &mut self.slots {
             slot.looks += 1;
-            if !slot.is_stuck && slot.has_waited(slot.job.limit) {
+            if !slot.is_stuck && slot.has_waited() {
                 slot.is_stuck = true;
                 slot.job.use_nothing();
                 let action = action(&slot.job, Action::MarkStuck, "its thread has not returned");

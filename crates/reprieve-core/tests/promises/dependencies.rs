@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::dependency::{Answer, BreakerState, CallError, Dependency, DependencyHandle, Signal};
-use reprieve_core::memory::{self, Faults, Op};
+use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Limits, Settings, Worker, WorkerBuilder};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within};
+use crate::support::{Plan, Steps, emptied, ms, poisoned, secs, settings, start_built, within};
 
 /// A cache that can be away, and that announces what the test says.
 #[derive(Debug)]
@@ -206,6 +207,25 @@ async fn running_jobs_save_and_wait_while_what_they_need_is_announced_to_go() {
         "no step twice"
     );
     assert_eq!(worker.stop().await.completed, 4);
+}
+
+/// It has no deadline: its first save may take as long as another save.
+#[tokio::test(start_paused = true)]
+async fn a_job_saves_and_waits_for_what_it_needs_also_where_a_save_takes_long() {
+    for takes in [ms(4_000), secs(20)] {
+        let (inner, cache, steps) = (memory::store(), Cache::new(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Save, Fault::Delay(takes));
+        let settings = Settings { checkpoint_every: CheckpointEvery::Auto, ..settings() };
+        let worker = Worker::builder(store).settings(settings).dependency("cache", cache.clone()).job(steps);
+        let _worker = start_built(worker.depends::<Steps>(Depends::needs(["cache"])));
+        crate::support::enqueue(&inner, &[Plan::new(120, 1_000)]).await;
+        sleep(secs(20)).await;
+        cache.serves.store(false, Relaxed);
+        sleep(secs(60)).await;
+        cache.serves.store(true, Relaxed);
+        emptied(&inner, secs(400)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

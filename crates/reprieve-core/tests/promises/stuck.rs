@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use reprieve_core::clock::unix_millis;
 use reprieve_core::dependency::Dependency;
 use reprieve_core::ledger::{Ledger, Summary};
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults};
 use reprieve_core::ports::Store;
 use reprieve_core::telemetry::{ByLayer, ByOutcome};
 use reprieve_core::worker::{
     Depends, Limits, Monitor, Settings, StopReason, Stopped, Worker, WorkerBuilder, spare_slots, stopping,
 };
-use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use reprieve_core::{ErrorKind, Job, JobContext, JobError, JobId, NewJob, Producer, Step};
 use tokio::runtime::Runtime;
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
@@ -67,6 +67,8 @@ struct Blocking {
     jobs: Runtime,
     unblock: Option<mpsc::Sender<()>>,
     ends: JoinHandle<Stopped>,
+    /// Of its store.
+    faults: Faults,
 }
 
 fn worker(slots: usize, limits: Limits) -> Blocking {
@@ -80,8 +82,8 @@ fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> Worke
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
     let (unblock, until) = mpsc::channel();
     let store = memory::store();
-    let worker =
-        Worker::builder(store.clone()).job(Block(Arc::new(Mutex::new(until)))).limits::<Block>(limits);
+    let (own, faults) = Faults::wrap(store.clone());
+    let worker = Worker::builder(own).job(Block(Arc::new(Mutex::new(until)))).limits::<Block>(limits);
     let worker = with(worker)
         .jobs_on(jobs.handle().clone())
         .settings(Settings { concurrency: slots, ..settings() })
@@ -93,7 +95,7 @@ fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> Worke
         drop(stopper);
         end
     });
-    Blocking { store, monitor, jobs, unblock: Some(unblock), ends }
+    Blocking { store, monitor, jobs, unblock: Some(unblock), ends, faults }
 }
 
 impl Blocking {
@@ -200,26 +202,57 @@ async fn a_worker_with_half_of_its_slots_stuck_releases_the_rest_and_ends_withou
     blocking.jobs.shutdown_background();
 }
 
-/// They are asked to yield then, without a deadline.
-#[tokio::test(start_paused = true)]
-async fn threads_that_block_are_stuck_slots_also_where_what_their_jobs_need_goes_away_meanwhile() {
-    let (cache, limits) = (Arc::new(Cache::default()), Limits { step_timeout: Some(secs(60)), ..limits() });
+/// Four threads that block, and jobs of a limit of a minute that need a cache.
+async fn blocked(cache: &Arc<Cache>) -> Blocking {
+    let limits = Limits { step_timeout: Some(secs(60)), ..limits() };
     let blocking = start(4, limits, |worker| {
         worker.dependency("cache", cache.clone()).depends::<Block>(Depends::needs(["cache"]))
     });
     sleep(secs(20)).await;
     blocking.send(true, 4).await;
-    let have_begun = async || {
-        let report = blocking.store.roster.reports(secs(60)).await.unwrap().remove(0);
-        report.in_flight.iter().filter(|job| job.began_unix_ms.is_some()).count() == 4
-    };
-    within(secs(60), "four jobs", have_begun).await;
+    within(secs(60), "four jobs", async || jobs_of(&blocking).await.len() == 4).await;
+    blocking
+}
+
+/// The jobs that have begun.
+async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
+    let reports = blocking.store.roster.reports(secs(60)).await.unwrap();
+    let begun = reports.into_iter().flat_map(|report| report.in_flight);
+    begun.filter(|job| job.began_unix_ms.is_some()).map(|job| job.job).collect()
+}
+
+/// They are asked to yield, without a deadline.
+#[tokio::test(start_paused = true)]
+async fn threads_that_block_are_stuck_slots_also_where_what_their_jobs_need_goes_away() {
+    let cache = Arc::new(Cache::default());
+    let blocking = blocked(&cache).await;
     cache.is_away.store(true, Relaxed);
     sleep(secs(60)).await;
     cache.is_away.store(false, Relaxed);
-    let began = Instant::now();
+    ends_as_stuck(blocking).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn threads_that_block_are_stuck_slots_also_where_their_jobs_are_cancelled_before_their_limit() {
+    let blocking = blocked(&Arc::default()).await;
+    for job in jobs_of(&blocking).await {
+        cancel(&blocking.store, &job).await;
+    }
+    ends_as_stuck(blocking).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn threads_that_block_are_stuck_slots_also_where_their_leases_are_lost_before_their_limit() {
+    let blocking = blocked(&Arc::default()).await;
+    blocking.faults.everything(Fault::Fail(ErrorKind::Unavailable));
+    sleep(secs(200)).await;
+    blocking.faults.clear_all();
+    ends_as_stuck(blocking).await;
+}
+
+async fn ends_as_stuck(blocking: Blocking) {
     within(secs(1_800), "the end of the worker", async || blocking.ends.is_finished()).await;
-    assert!(blocking.done("slot", "mark_stuck") >= 2, "after {:?}", began.elapsed());
+    assert!(blocking.done("slot", "mark_stuck") >= 2);
     assert_eq!(blocking.ends.await.unwrap().reason, StopReason::Stuck);
     blocking.jobs.shutdown_background();
 }

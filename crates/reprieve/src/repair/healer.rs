@@ -74,6 +74,8 @@ pub(super) struct Healer {
     found_after: Option<Duration>,
     history: History,
     repair: Repair,
+    /// A claim was given up, and the store may still show what is left of it.
+    may_have_left_claim: bool,
 }
 
 /// What is done about a fault.
@@ -151,6 +153,7 @@ impl Healer {
             found_after,
             history,
             repair: Repair::None,
+            may_have_left_claim: false,
         }
     }
 
@@ -239,7 +242,16 @@ impl Healer {
     async fn review(&mut self, fault: Option<Fault>, still_fails: bool) {
         self.history.note(fault.as_ref());
         self.turn(fault, still_fails).await;
+        self.release_what_is_left_of_a_claim().await;
         self.history.write_down().await;
+    }
+
+    /// A claim that was given up while the store was away stays in it, where it would hold up the repair of another VM.
+    async fn release_what_is_left_of_a_claim(&mut self) {
+        if self.may_have_left_claim && !matches!(self.repair, Repair::Reported { .. }) {
+            let released = bounded("read the claims", TRY, self.claims.is_held_by_another_worker()).await;
+            self.may_have_left_claim = released.is_err();
+        }
     }
 
     async fn turn(&mut self, fault: Option<Fault>, still_fails: bool) {
@@ -415,6 +427,7 @@ impl Healer {
         let action = self.action(Action::ReportHealthy, why.to_owned());
         self.monitor.note(&HealingAction { outcome, took, ..action });
         self.drains.end();
+        self.may_have_left_claim |= matches!(self.repair, Repair::Reported { .. });
         self.repair = repair;
     }
 

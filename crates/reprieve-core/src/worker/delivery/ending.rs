@@ -30,7 +30,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
-use crate::worker::limits::Missing;
+use crate::worker::limits::{Limits, Missing};
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -671,7 +671,7 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        let run = &assignment.run;
+        let (run, blocks) = (&assignment.run, may_block(&assignment, &task));
         let timed_out = match run.hung.get() {
             Some(hang) => Some(TimedOut::Stall(hang.still)),
             None if run.has_deadline() => None,
@@ -689,21 +689,26 @@ impl Guardian {
             {
                 return self.excuse(assignment, &needed, &why).await;
             }
-            let run = Arc::clone(&assignment.run);
-            let (kind, limit) = (assignment.kind.name, what.limit());
+            let given_up = given_up(&assignment, &task, what.limit(), Duration::ZERO);
             let report = self.give_up(assignment, what, blocks).await;
             if !blocks {
                 return report;
             }
-            // It has begun.
-            let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
-            let blocks =
-                Some(GivenUp { job: run.job.clone(), kind, limit, task: task.abort_handle(), slots });
-            DeliveryReport { blocks, ..report }
+            return DeliveryReport { blocks: Some(given_up), task: Some(task), ..report };
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
-        DeliveryReport { task: Some(task), ..report }
+        DeliveryReport { blocks, task: Some(task), ..report }
+    }
+
+    /// Ends a delivery whose message is lost while its job runs.
+    pub(super) fn lost_while_running(
+        &mut self,
+        assignment: &Assignment,
+        task: JoinHandle<RunOutcome>,
+    ) -> DeliveryReport {
+        let blocks = may_block(assignment, &task);
+        DeliveryReport { blocks, task: Some(task), ..self.lost(assignment) }
     }
 
     /// Releases a job that was interrupted.
@@ -920,6 +925,27 @@ const fn has_failed(ended: &RunOutcome) -> bool {
         RunOutcome::TimedOut(what) => matches!(what, TimedOut::Step(_) | TimedOut::Stall(_)),
         _ => false,
     }
+}
+
+/// Returns the job of a task to watch until its thread has returned.
+fn given_up(
+    assignment: &Assignment,
+    task: &JoinHandle<RunOutcome>,
+    limit: Duration,
+    passes_within: Duration,
+) -> GivenUp {
+    let run = &assignment.run;
+    // It has begun.
+    let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
+    let (kind, task) = (assignment.kind.name, task.abort_handle());
+    GivenUp { job: run.job.clone(), kind, limit, passes_within, task, slots }
+}
+
+/// The same of one that is cut off before it has passed a limit: it may pass it yet, if it blocks its thread.
+fn may_block(assignment: &Assignment, task: &JoinHandle<RunOutcome>) -> Option<GivenUp> {
+    let Limits { step_timeout, job_timeout, stall_after, .. } = assignment.kind.limits;
+    let limit = step_timeout.into_iter().chain(job_timeout).chain(stall_after).min()?;
+    Some(given_up(assignment, task, limit, limit))
 }
 
 /// The reason of a timeout, with the place in the job where that is known.

@@ -327,7 +327,7 @@ impl Guardian {
         let report = match waited {
             Waited::Done(ended) => self.ended(assignment, flatten(ended), ran).await,
             Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
-            Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
+            Waited::Lost => self.lost_while_running(&assignment, task),
         };
         log_end(&kind, &run, ran, report.outcome);
         report

@@ -111,8 +111,10 @@ pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(in crate::worker) struct GivenUp {
     pub(in crate::worker) job: JobId,
     pub(in crate::worker) kind: &'static str,
-    /// The limit of its kind that it passed.
+    /// The limit of its kind that it passed, or passes.
     pub(in crate::worker) limit: Duration,
+    /// In how long at most it passes it, if it was cut off before that for another reason.
+    pub(in crate::worker) passes_within: Duration,
     pub(in crate::worker) task: AbortHandle,
     /// What it holds until its thread returns.
     pub(super) slots: Weak<dyn Any + Send + Sync>,
@@ -157,7 +159,7 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) settled_at: Instant,
     /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
-    /// The same job, when it was given up because its step blocks its thread for longer than its kind allows.
+    /// The same job, when its step may block its thread for longer than its kind allows.
     pub(in crate::worker) blocks: Option<GivenUp>,
     /// Work of this delivery that is saved.
     pub(in crate::worker) work_kept: Duration,

@@ -282,6 +282,8 @@ impl Saver {
         let mut unanswered = 0;
         loop {
             let each = self.drain_try(state, unanswered);
+            // Nothing but the end of the save is waited for where the job has no deadline.
+            let each = if self.run.has_deadline() { each } else { each.max(TRY).max(by_length(state)) };
             self.run.note_saving(each);
             let saved = self.save(state, Company::Shared, each).await;
             set(&self.run.saving, None);

@@ -150,6 +150,22 @@ async fn the_last_machine_of_a_fleet_that_an_outage_left_is_reported_when_its_st
     assert_eq!(machines.reported_within(secs(40)).await, 1);
 }
 
+/// Its claim was given up while nobody could release it.
+#[tokio::test(start_paused = true)]
+async fn the_claim_of_a_machine_that_healed_in_an_outage_holds_up_no_other_after_it() {
+    let machines = Machines::new(3).await;
+    machines.0[1].disk.fails();
+    assert!(machines.0[1].vm.is_reported_within(secs(60)).await);
+    machines.begin_outage();
+    sleep(secs(60)).await;
+    machines.0[1].disk.works();
+    sleep(secs(840)).await;
+    machines.0[0].disk.fails();
+    sleep(secs(60)).await;
+    machines.end_outage();
+    assert!(machines.0[0].vm.is_reported_within(secs(100)).await);
+}
+
 /// The platform pauses machines whose storage is away. Each then knows of no outage: no call of it has failed.
 #[tokio::test(start_paused = true)]
 async fn the_first_machine_of_a_frozen_fleet_that_goes_on_is_not_reported_for_a_fault_that_all_have() {
