@@ -614,8 +614,41 @@ fn a_short_series_has_its_length_in_minutes() {
         let plan = plan(&Inputs { evictions: known, runs: 1, jobs_ms: vec![MINUTE_MS; 4], ..inputs() });
         value(&plan, "evictions").0.to_owned()
     };
-    assert_eq!(value_of(300), "availability over 20 min, from a random moment of it");
-    assert_eq!(value_of(3_600), "availability over 4 h, from a random moment of it");
+    assert_eq!(
+        value_of(300),
+        "availability over 20 min, from a random moment of it, and from its beginning again"
+    );
+    assert_eq!(
+        value_of(3_600),
+        "availability over 4 h, from a random moment of it, and from its beginning again"
+    );
+}
+
+#[test]
+fn evictions_at_the_seam_of_a_series_are_said_to_be_of_no_trace() {
+    let text = r#"{"metadata":{"gap_seconds":3600},"data":[0,0,0,2,2,2]}"#;
+    let known = Known::Availability(Series::parse(text).unwrap(), Source::Given);
+    let plan = plan(&Inputs { evictions: known, runs: 2, ..inputs() });
+    let (said, _) = value(&plan, "evictions");
+    assert!(said.contains("no machine was lost in it"), "{said}");
+    assert!(said.ends_with("; where it begins again, 2 are evicted that nobody saw go"), "{said}");
+}
+
+#[test]
+fn the_quota_of_a_fixed_number_of_machines_is_for_all_of_them_whatever_the_market_had() {
+    let text = r#"{"metadata":{"gap_seconds":3600},"data":[3,3,3,3]}"#;
+    let known = Known::Availability(Series::parse(text).unwrap(), Source::Given);
+    let found = plan(&Inputs {
+        evictions: known,
+        runs: 2,
+        ..Inputs::new(20, 10 * MINUTE_MS, 8, price(46_000_000), price(230_000_000))
+    });
+    for (name, quota) in
+        [("all regular", (0, 8)), ("steady", (8, 0)), ("steady-fleet", (8, 0)), ("elastic", (3, 0))]
+    {
+        let row = found.rows.iter().find(|row| row.strategy.name == name).unwrap();
+        assert_eq!(row.quota, quota, "{name}");
+    }
 }
 
 #[test]

@@ -111,6 +111,13 @@ impl Series {
         (!is_lost).then(|| 1.0 - 0.05_f64.powf(1.0 / hours))
     }
 
+    /// How many machines fewer it begins with than it ends with: these go where it is repeated.
+    #[must_use]
+    pub fn fewer_at_beginning(&self) -> u32 {
+        let (first, last) = (self.changes.first(), self.changes.last());
+        first.zip(last).map_or(0, |((_, first), (_, last))| last.saturating_sub(*first))
+    }
+
     /// The same series with so many times as many machines.
     #[must_use]
     pub fn times(&self, factor: u32) -> Self {

@@ -70,15 +70,21 @@ fn evictions(inputs: &Inputs) -> Assumption {
             (format!("{} losses of a fleet, drawn with their times", losses.len()), source.clone())
         }
         Known::Availability(series, source) => {
-            let value =
-                format!("availability over {}, from a random moment of it", length(series.length_ms()));
+            let value = format!(
+                "availability over {}, from a random moment of it, and from its beginning again",
+                length(series.length_ms())
+            );
             let sure = series.loss_bound().map(|share| {
                 format!(
                     "; no machine was lost in it, and with 95 % there is a loss in no more than {} of the hours",
                     percent(share)
                 )
             });
-            (value + sure.as_deref().unwrap_or_default(), source.clone())
+            let seam = match series.fewer_at_beginning() {
+                0 => String::new(),
+                fewer => format!("; where it begins again, {fewer} are evicted that nobody saw go"),
+            };
+            (value + sure.as_deref().unwrap_or_default() + &seam, source.clone())
         }
         Known::Unknown => (
             "unknown: none, and 20 % of the machines an hour".to_owned(),

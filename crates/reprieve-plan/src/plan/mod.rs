@@ -185,7 +185,9 @@ fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
 
 fn row(inputs: &Inputs, strategy: Strategy, summaries: Vec<Summary>) -> Row {
     let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();
-    let quota = (most(|summary| summary.quota.0), most(|summary| summary.quota.1));
+    // A fixed number of machines is deployed, whatever the market had.
+    let (regular, spot) = strategy.idle();
+    let quota = (most(|summary| summary.quota.0).max(spot), most(|summary| summary.quota.1).max(regular));
     Row {
         idle_month: idle_month(inputs, &strategy),
         quota,

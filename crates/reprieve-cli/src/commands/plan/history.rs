@@ -7,6 +7,7 @@ use reprieve::{Error, ErrorKind, Result};
 use reprieve_azure::prices::parse_price;
 use reprieve_plan::Price;
 use reprieve_plan::fleet::PriceSteps;
+use reprieve_plan::support::{check_region, check_size};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -33,6 +34,12 @@ struct File {
 #[derive(Deserialize)]
 struct Quote {
     #[serde(default)]
+    size: String,
+    #[serde(default)]
+    region: String,
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
     azure: Option<Azure>,
 }
 
@@ -48,6 +55,20 @@ struct Past {
     price: Option<Box<RawValue>>,
     #[serde(default)]
     since: Option<Timestamp>,
+}
+
+impl Quote {
+    /// Whether there are such Spot machines, as far as the file says what they are.
+    fn check(&self) -> std::result::Result<(), String> {
+        let of_size = if self.size.is_empty() { Ok(()) } else { check_size(&self.size) };
+        of_size
+            .and_then(|()| check_region(&self.region))
+            .map_err(|fault| format!("has no prices of Spot machines: {fault}"))?;
+        if self.os.is_empty() || self.os.eq_ignore_ascii_case("linux") {
+            return Ok(());
+        }
+        Err(format!("has prices of {} machines, and plans are of Linux: give those of `--os linux`", self.os))
+    }
 }
 
 impl History {
@@ -89,15 +110,18 @@ fn prices(text: &str) -> std::result::Result<Vec<(i64, Price)>, String> {
 fn of_json(text: &str) -> std::result::Result<Vec<(i64, Price)>, String> {
     let file: File = serde_json::from_str(text)
         .map_err(|error| format!("has not the form of `reprieve prices --json`: {error}"))?;
-    let histories =
-        file.prices.into_iter().filter_map(|quote| quote.azure).map(|azure| azure.past_prices_usd);
-    let mut histories = histories.filter(|past| !past.is_empty());
-    let history = histories
-        .next()
+    let histories = file.prices.into_iter().filter_map(|mut quote| {
+        let past = quote.azure.take()?.past_prices_usd;
+        (!past.is_empty()).then_some((quote, past))
+    });
+    let mut histories = histories.collect::<Vec<_>>();
+    let (quote, history) = histories
+        .pop()
         .ok_or("has no past prices: `reprieve prices --subscription ID --json` prints them")?;
-    if histories.next().is_some() {
+    if !histories.is_empty() {
         return Err("has past prices of several markets: give those of one size in one region".to_owned());
     }
+    quote.check()?;
     let rows = history.into_iter().enumerate().filter_map(|(index, Past { price, since })| {
         // Azure may leave one out.
         let price = price?;
@@ -156,6 +180,9 @@ mod tests {
     #[test]
     fn what_is_no_history_has_a_sentence() {
         let one = r#"{"azure":{"past_prices_usd":[{"price":0.05,"since":"1970-01-01T02:00:00Z"}]}}"#;
+        let of = |what: &str| {
+            format!(r#"{{"prices":[{{{what},{}}}]}}"#, one.trim_matches(['{', '}']).to_owned() + "}")
+        };
         let second = |price: &str| {
             format!(
                 r#"{{"prices":[{{"azure":{{"past_prices_usd":[{{"price":0.05,"since":"1970-01-01T02:00:00Z"}},
@@ -177,6 +204,19 @@ mod tests {
             (&second("-0.05"), "has no price above zero in row 2 of past_prices_usd"),
             (&second("\"0.05\""), "has no price above zero in row 2 of past_prices_usd"),
             (&second("0"), "has no price above zero in row 2 of past_prices_usd"),
+            (
+                &of(r#""size":"Standard_B2s","os":"linux""#),
+                "has no prices of Spot machines: Standard_B2s is of the B",
+            ),
+            (&of(r#""size":"D4""#), "has no prices of Spot machines: "),
+            (
+                &of(r#""region":"chinanorth3""#),
+                "has no prices of Spot machines: chinanorth3 is in 21Vianet's",
+            ),
+            (
+                &of(r#""size":"Standard_D4s_v5","os":"windows""#),
+                "has prices of windows machines, and plans are of",
+            ),
         ] {
             let fault = found(text).expect_err(why);
             assert!(fault.starts_with(why), "{fault}");

@@ -88,26 +88,33 @@ impl Question<'_> {
         let mut known = Known::default();
         known.rates = known.or_note("eviction rates", rates);
         known.history = known.or_note("past prices", history);
-        known.placements = known.or_note("placement scores", placements);
+        for asked in placements {
+            let placements = known.or_note("placement scores", asked);
+            known.placements.extend(placements);
+        }
         Ok(known)
     }
 
-    /// The scores of each query for its own number of VMs: one question has one number.
-    async fn scores(&self, client: &Client, queries: &[Query], vms: &[u32]) -> Result<Vec<Placement>> {
-        let mut placements = Vec::new();
+    /// The scores of each query for its own number of VMs: one question has one number, and one that is refused loses no
+    /// other's answer.
+    async fn scores(&self, client: &Client, queries: &[Query], vms: &[u32]) -> Vec<Result<Vec<Placement>>> {
+        let mut answers = Vec::new();
         for number in vms.iter().collect::<BTreeSet<_>>() {
             let alike = || queries.iter().zip(vms).filter(|(_, it)| *it == number).map(|(query, _)| query);
             let (sizes, regions) = (distinct(alike(), Query::size), distinct(alike(), Query::region));
-            placements.extend(client.scores(self.subscription, &sizes, &regions, *number).await?);
+            answers.push(client.scores(self.subscription, &sizes, &regions, *number).await);
         }
-        Ok(placements)
+        answers
     }
 }
 
 impl Known {
     fn or_note<T>(&mut self, what: &str, asked: Result<Vec<T>>) -> Vec<T> {
         asked.unwrap_or_else(|error| {
-            self.notes.push(format!("{what} are unknown: failed to {error}"));
+            let note = format!("{what} are unknown: failed to {error}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
             Vec::new()
         })
     }

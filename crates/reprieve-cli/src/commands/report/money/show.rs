@@ -115,10 +115,10 @@ fn unpriced(it: &Unpriced) -> String {
 
 /// What was saved, in percent of what regular machines would have cost.
 fn share(sums: &Sums) -> String {
-    let regular = i128::try_from(sums.regular.micros()).unwrap_or(i128::MAX).max(1);
+    let regular = i128::try_from(sums.regular.nanos()).unwrap_or(i128::MAX).max(1);
     // Of what was saved: a share below zero is not shown.
-    let permille = (sums.saved_micros.saturating_mul(1_000) + regular / 2) / regular;
-    if permille == 0 && sums.saved_micros > 0 {
+    let permille = sums.saved_nanos().saturating_mul(1_000).saturating_add(regular / 2) / regular;
+    if permille == 0 && sums.saved_nanos() > 0 {
         return "<0.1 %".to_owned();
     }
     // What cost something did not save all.
@@ -306,9 +306,10 @@ mod tests {
         assert_eq!(of(10_000_000), ["0.00", "<0.01", "<0.01", "1.23", "12.35"]);
         let money = money(46_000, Basis::History);
         assert_eq!([-1_500_000, 1, -1].map(|micros| money.signed(micros)), ["-1.50", "<0.01", ">-0.01"]);
-        let share_of = |saved_micros: i128| {
-            let cost = Cost::from_nanos(1);
-            share(&Sums { cost, regular: Cost::from_nanos(1_000_000_000), saved_micros, ..Sums::default() })
+        let share_of = |saved_micros: u64| {
+            let (cost, regular) = (1_000_000_000 - saved_micros * 1_000, 1_000_000_000);
+            let [cost, regular] = [cost, regular].map(Cost::from_nanos);
+            share(&Sums { cost, regular, ..Sums::default() })
         };
         assert_eq!([0, 1, 500, 999_999].map(share_of), ["0.0 %", "<0.1 %", "0.1 %", "99.9 %"]);
     }

@@ -260,11 +260,19 @@ impl Priority {
 }
 
 impl Sums {
-    /// With what was saved, of the sums: that of each machine is rounded to millionths.
+    /// With what was saved, of the sums: that of each machine is rounded to millionths. What is not nothing is never shown
+    /// as nothing.
     fn with_saved(self) -> Self {
         // Costs are below 2^127 millionths: of less than 10^19 billionths an hour.
         let micros = |cost: Cost| i128::try_from(cost.micros()).unwrap_or(i128::MAX);
-        Self { saved_micros: micros(self.regular) - micros(self.cost), ..self }
+        let rounded = micros(self.regular) - micros(self.cost);
+        Self { saved_micros: if rounded == 0 { self.saved_nanos().signum() } else { rounded }, ..self }
+    }
+
+    /// What was saved, in billionths: below zero where Spot cost more.
+    pub(super) fn saved_nanos(&self) -> i128 {
+        let nanos = |cost: Cost| i128::try_from(cost.nanos()).unwrap_or(i128::MAX);
+        nanos(self.regular).saturating_sub(nanos(self.cost))
     }
 }
 

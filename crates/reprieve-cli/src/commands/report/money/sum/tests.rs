@@ -172,3 +172,11 @@ fn what_was_saved_is_of_the_sums_and_not_of_rounded_machines() {
     let total = money(&lives, &[], 0).total;
     assert_eq!((total.cost.micros(), total.regular.micros(), total.saved_micros), (139, 556, 417));
 }
+
+#[test]
+fn what_was_saved_of_less_than_a_millionth_is_not_nothing() {
+    for (cost, regular, saved) in [(1, 5, 1), (5, 1, -1), (3, 3, 0), (1_000, 5_000, 4)] {
+        let [cost, regular] = [cost, regular].map(Cost::from_nanos);
+        assert_eq!(Sums { cost, regular, ..Sums::default() }.with_saved().saved_micros, saved);
+    }
+}
