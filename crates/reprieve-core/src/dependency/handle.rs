@@ -31,6 +31,27 @@ pub struct DependencyHandle {
     used_by: Option<u64>,
 }
 
+/// A call of a run that uses the dependency. Dropped before it has ended, it was given up.
+struct Made<'a> {
+    handle: &'a DependencyHandle,
+    /// `None` for a run that does not use it, and when it has ended.
+    number: Option<u64>,
+}
+
+impl Made<'_> {
+    fn has_ended(mut self) -> Option<u64> {
+        self.number.take()
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let (Some(run), Some(call)) = (self.handle.used_by, self.number) else { return };
+        let used = self.handle.number();
+        self.handle.users().turn(|without, now| without.gives_up(run, used, call, now));
+    }
+}
+
 /// A run of a job that needs the dependency.
 #[derive(Default)]
 struct Run {
@@ -142,6 +163,13 @@ impl DependencyHandle {
         Self { used_by: Some(run), ..self.clone() }
     }
 
+    /// Its run uses nothing any more, if it uses any: its step is dropped, and the calls of that tell nothing.
+    pub(crate) fn end_use(&self) {
+        if let Some(run) = self.used_by {
+            self.inner.users.turn(|without, now| without.end(run, now));
+        }
+    }
+
     /// Returns the number of its run; `None` if that does not use it.
     pub(crate) const fn used_by(&self) -> Option<u64> {
         self.used_by
@@ -225,7 +253,8 @@ impl DependencyHandle {
     /// [`CallError::Open`] when it was not made; else the call's own.
     ///
     /// # Cancel safety
-    /// A call that is dropped counts neither way.
+    /// A call that is dropped tells the breaker nothing. A job that uses the dependency does without from then on, unless
+    /// another of its calls was answered meanwhile, or it is the job's step that is dropped.
     pub async fn call<T, E: fmt::Display>(
         &self,
         call: impl Future<Output = Result<T, E>>,
@@ -236,7 +265,9 @@ impl DependencyHandle {
         }
         let refused_before = self.refused_of_step().map(|refused| refused.count);
         let number = self.used_by.map(|_| self.inner.users.turn(|without, _| without.begin_call()));
+        let made = Made { handle: self, number };
         let called = call.await;
+        let number = made.has_ended();
         match &called {
             Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
             _ => {

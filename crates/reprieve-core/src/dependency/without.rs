@@ -34,8 +34,17 @@ pub(super) struct Without {
 #[derive(Debug)]
 struct Run {
     kind: &'static str,
-    /// What it uses, and how it does without that, if it does.
-    uses: BTreeMap<usize, Option<Lack>>,
+    /// What it uses.
+    uses: BTreeMap<usize, Use>,
+}
+
+/// How a run uses a dependency.
+#[derive(Debug, Default)]
+struct Use {
+    /// It does without.
+    lack: Option<Lack>,
+    /// The number of the last call that had begun when one was answered last.
+    answered: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,7 +120,7 @@ impl Without {
         self.look(now);
         let may_begin = self.admits(share);
         if may_begin {
-            let uses = share.uses.iter().map(|used| (*used, None)).collect();
+            let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
             self.runs.insert(run, Run { kind: share.kind, uses });
         }
         may_begin
@@ -127,8 +136,8 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
-        if let Some(lack) = self.use_of(run, used) {
-            let lack = lack.get_or_insert(Lack { since: now, by_call: false, refused: 0 });
+        if let Some(used) = self.use_of(run, used) {
+            let lack = used.lack.get_or_insert(Lack { since: now, by_call: false, refused: 0 });
             lack.by_call |= how != Lacks::Looked;
             if how == Lacks::Refused {
                 lack.refused = calls;
@@ -143,15 +152,28 @@ impl Without {
             Served::Reported => lack.refused == 0,
             Served::Called(number) => number > lack.refused,
         };
-        if self.use_of(run, used).is_some_and(|lack| lack.as_ref().is_some_and(ends)) {
+        let calls = self.calls;
+        let Some(its) = self.use_of(run, used) else { return };
+        if how != Served::Looked {
+            its.answered = calls;
+        }
+        if its.lack.as_ref().is_some_and(ends) {
             self.look(now);
-            if let Some(lack) = self.use_of(run, used) {
-                *lack = None;
+            if let Some(its) = self.use_of(run, used) {
+                its.lack = None;
             }
         }
     }
 
-    fn use_of(&mut self, run: u64, used: usize) -> Option<&mut Option<Lack>> {
+    /// It has given up the call of this number, for which it may have waited in vain. If another one was answered since,
+    /// it needed that one only.
+    pub(super) fn gives_up(&mut self, run: u64, used: usize, number: u64, now: Duration) {
+        if self.use_of(run, used).is_some_and(|its| its.answered < number) {
+            self.lacks(run, used, Lacks::Called, now);
+        }
+    }
+
+    fn use_of(&mut self, run: u64, used: usize) -> Option<&mut Use> {
         self.runs.get_mut(&run)?.uses.get_mut(&used)
     }
 
@@ -220,7 +242,7 @@ impl Long {
         let mut long = Self { runs: 0, of: BTreeMap::new() };
         for run in runs.values() {
             let is_long = |lack: &Lack| lack.since + LONG <= at;
-            let lacked = run.uses.iter().filter(|(_, lack)| lack.as_ref().is_some_and(is_long));
+            let lacked = run.uses.iter().filter(|(_, its)| its.lack.as_ref().is_some_and(is_long));
             let before = long.of.values().sum::<usize>();
             lacked.for_each(|(used, _)| *long.of.entry(*used).or_default() += 1);
             long.runs += usize::from(long.of.values().sum::<usize>() > before);
@@ -379,6 +401,19 @@ mod tests {
         assert!(admits(&[1], &[1], (8, 3)), "two use it");
         assert!(!admits(&[1], &[0, 1, 2], (8, 7)));
         assert!(!admits(&[1], &[1], (7, 3)), "seven of its kind run");
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_counts_unless_another_was_answered_meanwhile() {
+        let mut without = running(2);
+        let [first, second, third] = std::array::from_fn(|_| without.begin_call());
+        without.gives_up(0, 0, first, s(1));
+        without.is_served(1, 0, Served::Called(third), s(1));
+        without.gives_up(1, 0, second, s(1));
+        assert!(!without.keeps_slots(0, s(3)), "the second answer was not waited for");
+        let fourth = without.begin_call();
+        without.gives_up(1, 0, fourth, s(3));
+        assert!(without.keeps_slots(0, s(5)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How many slots the kinds that use what is away leave to others, and how soon they have all of them again.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +10,7 @@ use reprieve_core::memory;
 use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Settings, Worker};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::support::{ms, secs, settings, start_built};
 
@@ -32,6 +33,8 @@ enum Calls {
     Fail,
     /// They are answered, and refused.
     Refuse,
+    /// They hang, and the job gives them up.
+    GivenUp,
 }
 
 /// What the jobs that use a service have in common.
@@ -66,6 +69,10 @@ impl Using {
                 let called = handle.call(async { Err::<(), _>("busy".to_owned()) }, |_| false).await;
                 handle.refused("busy");
                 called.is_ok()
+            }
+            Calls::GivenUp => {
+                let call = handle.call(pending::<Result<(), String>>(), |_| true);
+                matches!(timeout(ms(500), call).await, Ok(Ok(())))
             }
         };
         // Evenly between the two.
@@ -185,6 +192,16 @@ async fn kinds_that_do_without_different_services_share_half_of_the_slots() {
 async fn jobs_whose_calls_are_refused_leave_half_of_the_slots_to_others() {
     for slots in [4, 8] {
         let (name, calls, are_away) = ("each call is refused", Calls::Refuse, [false, false]);
+        Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
+            .others_have_slots()
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_give_up_their_calls_leave_half_of_the_slots_to_others() {
+    for slots in [2, 8] {
+        let (name, calls, are_away) = ("each call is given up", Calls::GivenUp, [false, false]);
         Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
             .others_have_slots()
             .await;
