@@ -1,4 +1,4 @@
-//! How many of something there are at a time: jobs that use a dependency, or that wait for a slot.
+//! How many of something there are at a time, such as jobs that wait for a slot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,10 +12,6 @@ pub(crate) struct Count(Arc<AtomicUsize>);
 pub(crate) struct Counted(Count);
 
 impl Count {
-    pub(crate) fn get(&self) -> usize {
-        self.0.load(Relaxed)
-    }
-
     /// Counts one more; `None` if there are as many as may be.
     pub(crate) fn take(&self, most: usize) -> Option<Counted> {
         let more = |count| (count < most).then_some(count + 1);

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,9 +10,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Answer, Breaker, BreakerState, Change, PAUSE_MAX, SPREAD, Signal};
-use super::count::Count;
 use super::refusals::Refusals;
-use super::without::Without;
+use super::users::Users;
+use super::without::{Lacks, Served};
 use super::{Dependency, DependencyReport, PROBE_WITHIN};
 use crate::clock::unix_millis;
 use crate::{chance, panics, watch};
@@ -32,24 +31,24 @@ pub struct DependencyHandle {
     used_by: Option<u64>,
 }
 
-/// A run of a job that uses the dependency, from its beginning on until this is dropped.
-pub(crate) struct Using {
-    inner: Arc<Inner>,
-    run: u64,
+/// A call of a run that uses the dependency. Dropped before it has ended, it was given up.
+struct Made<'a> {
+    handle: &'a DependencyHandle,
+    /// `None` for a run that does not use it, and when it has ended.
+    number: Option<u64>,
 }
 
-impl Drop for Using {
-    fn drop(&mut self) {
-        self.inner.turn_without(|without, now| without.end(self.run, now));
+impl Made<'_> {
+    fn has_ended(mut self) -> Option<u64> {
+        self.number.take()
     }
 }
 
-impl fmt::Debug for Using {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Using")
-            .field("name", &self.inner.name)
-            .field("run", &self.run)
-            .finish_non_exhaustive()
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let (Some(run), Some(call)) = (self.handle.used_by, self.number) else { return };
+        let used = self.handle.number();
+        self.handle.users().turn(|without, now| without.gives_up(run, used, call, now));
     }
 }
 
@@ -83,12 +82,9 @@ struct Inner {
     refusals: Mutex<Refusals>,
     /// The last look at what it refuses that a job's failure was the reason for: when it began, and what it found.
     looked: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
-    /// The worker's jobs that use it and run.
-    users: Count,
-    /// Those of them that do without.
-    without: Mutex<Without>,
-    /// How many runs it was given to that use it.
-    runs: AtomicU64,
+    /// The worker's jobs that use any dependency, and its number among these.
+    users: Users,
+    number: usize,
     seen: watch::Sender<Seen>,
     /// The time of the next probe has changed.
     due: Notify,
@@ -136,21 +132,20 @@ impl<E: std::error::Error + 'static> std::error::Error for CallError<E> {
 }
 
 impl DependencyHandle {
-    pub(crate) fn new(name: impl Into<String>, dependency: Arc<dyn Dependency>) -> Self {
-        let began = Instant::now();
+    pub(crate) fn new(name: impl Into<String>, dependency: Arc<dyn Dependency>, users: &Users) -> Self {
+        let (began, name) = (Instant::now(), name.into());
         let seen =
             Seen { state: BreakerState::Closed, topology: 0, topology_since: began, begun: 0, ended: 0 };
         let inner = Inner {
-            name: name.into(),
+            number: users.add(&name),
+            users: users.clone(),
+            name,
             dependency,
             began,
             began_unix_ms: unix_millis(),
             breaker: Mutex::new(Breaker::new()),
             refusals: Mutex::default(),
             looked: tokio::sync::Mutex::default(),
-            users: Count::default(),
-            without: Mutex::default(),
-            runs: AtomicU64::new(0),
             seen: watch::Sender::new(seen),
             due: Notify::new(),
             look_due: Notify::new(),
@@ -163,29 +158,45 @@ impl DependencyHandle {
         Self { needed_by: Some(Arc::default()), ..self.clone() }
     }
 
-    /// The handle of one run of a job that uses the dependency.
-    pub(crate) fn used(&self) -> Self {
-        Self { used_by: Some(self.inner.runs.fetch_add(1, Relaxed)), ..self.clone() }
+    /// The handle of one run of a job that uses the dependency, by the run's number among those that use any.
+    pub(crate) fn used(&self, run: u64) -> Self {
+        Self { used_by: Some(run), ..self.clone() }
     }
 
-    /// At least so many of those that use it may do without at once.
-    pub(crate) fn allow_without(&self, most: usize) {
-        self.inner.turn_without(|without, _| without.allow(most));
+    /// Its run uses nothing any more, if it uses any: its step is dropped, and the calls of that tell nothing.
+    pub(crate) fn end_use(&self) {
+        if let Some(run) = self.used_by {
+            self.inner.users.turn(|without, now| without.end(run, now));
+        }
     }
 
-    /// The run of this handle begins, if it uses it: from now on its slot counts while it does without.
-    pub(crate) fn begin_use(&self) -> Option<Using> {
-        let run = self.used_by?;
-        self.inner.turn_without(|without, now| without.begin(run, now));
-        Some(Using { inner: Arc::clone(&self.inner), run })
+    /// Returns the number of its run; `None` if that does not use it.
+    pub(crate) const fn used_by(&self) -> Option<u64> {
+        self.used_by
     }
 
-    /// Notes whether the run of this handle does without, if it uses it.
-    fn note_without(&self, lacks: bool, by_call: bool) {
-        let Some(run) = self.used_by else { return };
-        self.inner.turn_without(|without, now| {
-            if lacks { without.lacks(run, by_call, now) } else { without.is_served(run, by_call, now) }
-        });
+    /// Returns its number among the worker's dependencies.
+    pub(crate) fn number(&self) -> usize {
+        self.inner.number
+    }
+
+    /// The worker's jobs that use any of its dependencies.
+    pub(crate) fn users(&self) -> &Users {
+        &self.inner.users
+    }
+
+    /// Notes that the run of this handle does without, if it uses it.
+    fn lacks(&self, how: Lacks) {
+        if let Some(run) = self.used_by {
+            self.inner.users.turn(|without, now| without.lacks(run, self.inner.number, how, now));
+        }
+    }
+
+    /// Notes that it does so no longer.
+    fn is_served(&self, how: Served) {
+        if let Some(run) = self.used_by {
+            self.inner.users.turn(|without, now| without.is_served(run, self.inner.number, how, now));
+        }
     }
 
     /// Its name in the worker's settings.
@@ -218,13 +229,18 @@ impl DependencyHandle {
     #[must_use]
     pub fn is_open(&self) -> bool {
         let is_open = self.state() == BreakerState::Open;
-        self.note_without(is_open, false);
+        if is_open {
+            self.lacks(Lacks::Looked);
+        } else {
+            self.is_served(Served::Looked);
+        }
         is_open
     }
 
-    /// Whether most of those who use it do without it, or should for the sake of others: see [`Without`].
+    /// Whether most of those who use it do without it, or should for the sake of others: see [`Users`].
     pub(crate) fn is_done_without(&self) -> bool {
-        self.lock().is_done_without(self.now()) || self.inner.turn_without(Without::keeps_slots)
+        let is_away = self.lock().is_done_without(self.now());
+        is_away || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
@@ -237,7 +253,8 @@ impl DependencyHandle {
     /// [`CallError::Open`] when it was not made; else the call's own.
     ///
     /// # Cancel safety
-    /// A call that is dropped counts neither way.
+    /// A call that is dropped tells the breaker nothing. A job that uses the dependency does without from then on, unless
+    /// another of its calls was answered meanwhile, or it is the job's step that is dropped.
     pub async fn call<T, E: fmt::Display>(
         &self,
         call: impl Future<Output = Result<T, E>>,
@@ -247,11 +264,14 @@ impl DependencyHandle {
             return Err(CallError::Open);
         }
         let refused_before = self.refused_of_step().map(|refused| refused.count);
+        let number = self.used_by.map(|_| self.inner.users.turn(|without, _| without.begin_call()));
+        let made = Made { handle: self, number };
         let called = call.await;
+        let number = made.has_ended();
         match &called {
             Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
             _ => {
-                self.report(&Answer::Served);
+                self.served(number.map_or(Served::Reported, Served::Called));
                 self.overcome(refused_before);
             }
         }
@@ -265,7 +285,7 @@ impl DependencyHandle {
         if self.needed_by.is_none() {
             let is_admitted = self.lock().admit();
             if !is_admitted {
-                self.note_without(true, true);
+                self.lacks(Lacks::Called);
             }
             return is_admitted;
         }
@@ -288,11 +308,6 @@ impl DependencyHandle {
         refused + self.lock().openings()
     }
 
-    /// The worker's jobs that use it and run.
-    pub(crate) fn users(&self) -> &Count {
-        &self.inner.users
-    }
-
     /// Whether and how far jobs that need it are begun: it may serve and refuse what they do.
     pub(crate) fn state_for_needing(&self) -> BreakerState {
         match self.state() {
@@ -301,12 +316,14 @@ impl DependencyHandle {
         }
     }
 
-    /// Notes that it refused a call for a reason that is its own and not the call's, such as a lack of room. It
-    /// is not away because of that, but if the step fails then whose job needs it, no attempt is spent: at most a
+    /// Notes that it refused a call for a reason that is its own and not the call's, such as a lack of room. A job that
+    /// uses it does without then, as after a call that failed, until a [`call`](Self::call) that begins later is answered.
+    /// It is not away because of that, but if the step fails then whose job needs it, no attempt is spent: at most a
     /// hundred times, at the pauses of the kind's retries, until the job moves. A [`call`](Self::call) that begins
     /// later and is answered ends that: the job went on without. `call` and [`report`](Self::report) note the calls
     /// that fail, and that does not end before the step. `why` is a few words without a secret.
     pub fn refused(&self, why: &str) {
+        self.lacks(Lacks::Refused);
         self.note(why, false);
     }
 
@@ -362,11 +379,20 @@ impl DependencyHandle {
     /// Notes how a call fared that was made otherwise than by [`call`](Self::call). One that failed excuses a job
     /// that needs it, as what it [refuses](Self::refused).
     pub fn report(&self, answer: &Answer) {
-        if let Answer::Failed(_) = answer {
-            self.note("a call failed", true);
+        match answer {
+            Answer::Served => self.served(Served::Reported),
+            Answer::Failed(_) => {
+                self.note("a call failed", true);
+                self.lacks(Lacks::Called);
+                self.change(|breaker, now| breaker.on_call(answer, now));
+            }
         }
-        self.note_without(*answer != Answer::Served, true);
-        self.change(|breaker, now| breaker.on_call(answer, now));
+    }
+
+    /// Notes a call that was answered.
+    fn served(&self, how: Served) {
+        self.is_served(how);
+        self.change(|breaker, now| breaker.on_call(&Answer::Served, now));
     }
 
     /// Whether those who read replicas should read the primary for now.
@@ -482,7 +508,7 @@ impl DependencyHandle {
     /// The same of a job that uses it and begins when others end, or it is closed. It may be half-open again and again.
     pub(crate) fn longest_wait_to_use(&self) -> Duration {
         let away = self.lock().away_for(self.now());
-        let kept = self.inner.turn_without(Without::kept_for);
+        let kept = self.inner.users.turn(|without, now| without.kept_for(self.inner.number, now));
         away.max(kept).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
@@ -628,25 +654,6 @@ impl DependencyHandle {
     /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.inner.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    /// No code panics while it holds the lock. Nothing else is locked meanwhile.
-    fn turn_without<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
-        let (turned, has_begun) = {
-            let mut without = self.without.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = without.kept_since();
-            let turned = turn(&mut without, self.began.elapsed());
-            (turned, without.kept_since() != before)
-        };
-        if has_begun {
-            tracing::info!(
-                dependency = self.name,
-                "jobs that do without a dependency hold their slots for long; others have the rest of them"
-            );
-        }
-        turned
     }
 }
 

@@ -33,6 +33,7 @@ mod count;
 mod handle;
 mod keeper;
 mod refusals;
+mod users;
 mod without;
 
 use std::any::Any;
@@ -43,10 +44,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use breaker::{Answer, BreakerState, Signal};
-pub(crate) use count::{Count, Counted};
-pub(crate) use handle::Using;
+pub(crate) use count::Count;
 pub use handle::{CallError, DependencyHandle};
 pub(crate) use keeper::keep;
+pub(crate) use users::{Users, Using};
+pub(crate) use without::Share;
 
 /// How long a probe may take.
 const PROBE_WITHIN: Duration = Duration::from_secs(2);

@@ -2,7 +2,8 @@
 //! hold so many slots for so long that others wait for them.
 //!
 //! A breaker counts calls: a thousand quick answers outvote ten failures, and the ten jobs that then read a slow store
-//! have all the slots. So this counts the slots. It is pure, as the breaker is.
+//! have all the slots. So this counts the slots, of all dependencies together, because two that are away would have half of
+//! them each. It is pure, as the breaker is. Dependencies have numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,11 +22,29 @@ const REMEMBERED: Duration = Duration::from_mins(5);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Without {
-    /// The runs of jobs that use it, and since when each does without, if it does.
-    runs: BTreeMap<u64, Option<Lack>>,
+    /// The runs of jobs that use any.
+    runs: BTreeMap<u64, Run>,
     /// How many may do without at once.
     most: usize,
     kept: Option<Kept>,
+    /// How many calls have begun.
+    calls: u64,
+}
+
+#[derive(Debug)]
+struct Run {
+    kind: &'static str,
+    /// What it uses.
+    uses: BTreeMap<usize, Use>,
+}
+
+/// How a run uses a dependency.
+#[derive(Debug, Default)]
+struct Use {
+    /// It does without.
+    lack: Option<Lack>,
+    /// The number of the last call that had begun when one was answered last.
+    answered: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,14 +52,53 @@ struct Lack {
     since: Duration,
     /// A call of it failed or was not made; otherwise it only looked at the state.
     by_call: bool,
+    /// How many calls had begun when one was refused last, if one was: answers to these do not end it.
+    refused: u64,
 }
 
 /// Slots are kept for others.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Kept {
     since: Duration,
     until: Duration,
     pause: Duration,
+    /// From those that use these, until then.
+    of: BTreeMap<usize, Duration>,
+}
+
+/// What one more job would be one of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share<'a> {
+    pub(crate) kind: &'static str,
+    /// What jobs of its kind use.
+    pub(crate) uses: &'a [usize],
+    /// All that is done without now.
+    pub(crate) away: &'a [usize],
+    /// How many of its kind may run at once if any of that is away, and of all that use anything that is.
+    pub(crate) of_kind: usize,
+    pub(crate) in_all: usize,
+}
+
+/// What tells that a run does without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lacks {
+    /// It saw that it should not call.
+    Looked,
+    /// A call failed or was not made.
+    Called,
+    /// A call was refused, whatever its answer is.
+    Refused,
+}
+
+/// What tells that it does so no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It saw that it may call, which tells nothing after a call that failed.
+    Looked,
+    /// A call was answered, of which it is not known when it began.
+    Reported,
+    /// The call of this number was answered.
+    Called(u64),
 }
 
 impl Without {
@@ -49,28 +107,74 @@ impl Without {
         self.most = self.most.max(most);
     }
 
-    /// A run begins.
-    pub(super) fn begin(&mut self, run: u64, now: Duration) {
-        self.look(now);
-        self.runs.insert(run, None);
+    /// Whether one more job may begin.
+    pub(super) fn admits(&self, share: &Share<'_>) -> bool {
+        let is_away = |used: &usize| share.away.contains(used);
+        let of_kind = || self.runs.values().filter(|run| run.kind == share.kind).count();
+        let in_all = || self.runs.values().filter(|run| run.uses.keys().any(is_away)).count();
+        !share.uses.iter().any(is_away) || of_kind() < share.of_kind && in_all() < share.in_all
     }
 
-    /// It does without from now on, if it does not yet: a call failed or was not made, or it saw that it should not call.
-    pub(super) fn lacks(&mut self, run: u64, by_call: bool, now: Duration) {
+    /// A run begins, if it may. Returns whether it does.
+    pub(super) fn begin(&mut self, run: u64, share: &Share<'_>, now: Duration) -> bool {
         self.look(now);
-        if let Some(lack) = self.runs.get_mut(&run) {
-            let before = lack.get_or_insert(Lack { since: now, by_call });
-            before.by_call |= by_call;
+        let may_begin = self.admits(share);
+        if may_begin {
+            let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
+            self.runs.insert(run, Run { kind: share.kind, uses });
+        }
+        may_begin
+    }
+
+    /// A call begins. Returns its number.
+    pub(super) const fn begin_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// A run does without one of what it uses from now on, if it does not yet.
+    pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
+        self.look(now);
+        let calls = self.calls;
+        if let Some(used) = self.use_of(run, used) {
+            let lack = used.lack.get_or_insert(Lack { since: now, by_call: false, refused: 0 });
+            lack.by_call |= how != Lacks::Looked;
+            if how == Lacks::Refused {
+                lack.refused = calls;
+            }
         }
     }
 
-    /// It does so no longer: a call was answered, or it saw that it should call, which tells nothing after a call that failed.
-    pub(super) fn is_served(&mut self, run: u64, by_call: bool, now: Duration) {
-        let lacks = |lack: &Lack| by_call || !lack.by_call;
-        if self.runs.get(&run).is_some_and(|lack| lack.as_ref().is_some_and(lacks)) {
+    /// It does so no longer.
+    pub(super) fn is_served(&mut self, run: u64, used: usize, how: Served, now: Duration) {
+        let ends = |lack: &Lack| match how {
+            Served::Looked => !lack.by_call,
+            Served::Reported => lack.refused == 0,
+            Served::Called(number) => number > lack.refused,
+        };
+        let calls = self.calls;
+        let Some(its) = self.use_of(run, used) else { return };
+        if how != Served::Looked {
+            its.answered = calls;
+        }
+        if its.lack.as_ref().is_some_and(ends) {
             self.look(now);
-            self.runs.insert(run, None);
+            if let Some(its) = self.use_of(run, used) {
+                its.lack = None;
+            }
         }
+    }
+
+    /// It has given up the call of this number, for which it may have waited in vain. If another one was answered since,
+    /// it needed that one only.
+    pub(super) fn gives_up(&mut self, run: u64, used: usize, number: u64, now: Duration) {
+        if self.use_of(run, used).is_some_and(|its| its.answered < number) {
+            self.lacks(run, used, Lacks::Called, now);
+        }
+    }
+
+    fn use_of(&mut self, run: u64, used: usize) -> Option<&mut Use> {
+        self.runs.get_mut(&run)?.uses.get_mut(&used)
     }
 
     /// It ends, or uses nothing any more.
@@ -79,45 +183,79 @@ impl Without {
         self.runs.remove(&run);
     }
 
-    /// Whether slots are kept for others now.
-    pub(super) fn keeps_slots(&mut self, now: Duration) -> bool {
+    /// Whether slots are kept for others now, from those that use this one.
+    pub(super) fn keeps_slots(&mut self, used: usize, now: Duration) -> bool {
         self.look(now);
-        self.kept.is_some_and(|kept| now < kept.until)
+        self.kept.as_ref().is_some_and(|kept| kept.of.get(&used).is_some_and(|until| now < *until))
     }
 
     /// Returns since when slots are kept for others, or were last.
     pub(super) fn kept_since(&self) -> Option<Duration> {
-        self.kept.map(|kept| kept.since)
+        self.kept.as_ref().map(|kept| kept.since)
     }
 
-    /// Returns for how long slots have been kept for others.
-    pub(super) fn kept_for(&mut self, now: Duration) -> Duration {
-        let is_kept = self.keeps_slots(now);
-        self.kept.filter(|_| is_kept).map_or(Duration::ZERO, |kept| now.saturating_sub(kept.since))
+    /// Returns from those that use which ones.
+    pub(super) fn kept_of(&self) -> Vec<usize> {
+        self.kept.iter().flat_map(|kept| kept.of.keys().copied()).collect()
+    }
+
+    /// Returns for how long slots have been kept for others, from those that use this one.
+    pub(super) fn kept_for(&mut self, used: usize, now: Duration) -> Duration {
+        let is_kept = self.keeps_slots(used, now);
+        self.kept.as_ref().filter(|_| is_kept).map_or(Duration::ZERO, |kept| now.saturating_sub(kept.since))
     }
 
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
     /// become more that do so for long.
     fn look(&mut self, now: Duration) {
         if let Some(kept) = &mut self.kept {
-            let long = count_long(&self.runs, now.min(kept.until));
-            if long > 0 && long * 2 >= self.most {
+            let long = Long::at(&self.runs, now.min(kept.until));
+            if long.runs > 0 && long.runs * 2 >= self.most {
                 kept.until = now + kept.pause;
+                kept.of.extend(long.most_lacked().map(|used| (used, kept.until)));
             }
             if now < kept.until {
                 return;
             }
         }
-        if count_long(&self.runs, now) > self.most {
-            let again = self.kept.filter(|kept| now.saturating_sub(kept.until) < REMEMBERED);
+        let long = Long::at(&self.runs, now);
+        if long.runs > self.most {
+            let again = self.kept.as_ref().filter(|kept| now.saturating_sub(kept.until) < REMEMBERED);
             let pause = again.map_or(KEPT_MIN, |kept| (kept.pause * 2).min(KEPT_MAX));
-            self.kept = Some(Kept { since: now, until: now + pause, pause });
+            let until = now + pause;
+            let of = long.most_lacked().map(|used| (used, until)).collect();
+            self.kept = Some(Kept { since: now, until, pause, of });
         }
     }
 }
 
-fn count_long(runs: &BTreeMap<u64, Option<Lack>>, at: Duration) -> usize {
-    runs.values().flatten().filter(|lack| lack.since + LONG <= at).count()
+/// Those that do without for long.
+struct Long {
+    /// Each counts once, however much it does without.
+    runs: usize,
+    /// How many lack each.
+    of: BTreeMap<usize, usize>,
+}
+
+impl Long {
+    fn at(runs: &BTreeMap<u64, Run>, at: Duration) -> Self {
+        let mut long = Self { runs: 0, of: BTreeMap::new() };
+        for run in runs.values() {
+            let is_long = |lack: &Lack| lack.since + LONG <= at;
+            let lacked = run.uses.iter().filter(|(_, its)| its.lack.as_ref().is_some_and(is_long));
+            let before = long.of.values().sum::<usize>();
+            lacked.for_each(|(used, _)| *long.of.entry(*used).or_default() += 1);
+            long.runs += usize::from(long.of.values().sum::<usize>() > before);
+        }
+        long
+    }
+
+    /// Those that are lacked by at least half of an equal part: one job in vain must not keep all of its kind waiting while
+    /// something else is away.
+    fn most_lacked(&self) -> impl Iterator<Item = usize> {
+        let counts = |lacking: usize| lacking * self.of.len() * 2 >= self.runs;
+        self.of.iter().filter(move |(_, lacking)| counts(**lacking)).map(|(used, _)| *used)
+    }
 }
 
 #[cfg(test)]
@@ -132,55 +270,61 @@ mod tests {
     fn running(runs: u64) -> Without {
         let mut without = Without::default();
         without.allow(usize::try_from(runs / 2).unwrap());
-        (0..runs).for_each(|run| without.begin(run, s(0)));
+        (0..runs).for_each(|run| begin(&mut without, run, &[0], s(0)));
         without
+    }
+
+    /// A run begins that uses these, while nothing is away.
+    fn begin(without: &mut Without, run: u64, uses: &[usize], now: Duration) {
+        let share = Share { kind: "k", uses, away: &[], of_kind: 0, in_all: 0 };
+        assert!(without.begin(run, &share, now));
     }
 
     /// All do without from `from` to `to`, and end then; as many begin.
     fn flap(without: &mut Without, from: Duration, to: Duration) {
-        (0..8).for_each(|run| without.lacks(run, true, from));
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, from));
         (0..8).for_each(|run| without.end(run, to));
-        (0..8).for_each(|run| without.begin(run, to));
+        (0..8).for_each(|run| begin(without, run, &[0], to));
     }
 
     #[test]
     fn slots_are_kept_for_others_when_more_than_half_are_held_for_long_and_until_ten_seconds_after_that() {
         let mut without = running(8);
-        (0..4).for_each(|run| without.lacks(run, true, s(1)));
-        assert!(!without.keeps_slots(s(60)), "no more than may");
-        without.lacks(4, true, s(60));
-        assert!(!without.keeps_slots(s(61)), "a moment");
-        assert!(without.keeps_slots(s(62)));
-        assert_eq!(without.kept_for(s(70)), s(8));
+        (0..4).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        assert!(!without.keeps_slots(0, s(60)), "no more than may");
+        without.lacks(4, 0, Lacks::Called, s(60));
+        assert!(!without.keeps_slots(0, s(61)), "a moment");
+        assert!(without.keeps_slots(0, s(62)));
+        assert_eq!(without.kept_for(0, s(70)), s(8));
         // All but one are served again: too few to go on with that.
-        (1..8).for_each(|run| without.is_served(run, true, s(80)));
-        assert!(without.keeps_slots(s(89)));
-        assert!(!without.keeps_slots(s(90)));
-        assert_eq!(without.kept_for(s(90)), s(0));
+        (1..8).for_each(|run| without.is_served(run, 0, Served::Reported, s(80)));
+        assert!(without.keeps_slots(0, s(89)));
+        assert!(!without.keeps_slots(0, s(90)));
+        assert_eq!(without.kept_for(0, s(90)), s(0));
     }
 
     #[test]
     fn those_who_lack_it_for_a_moment_keep_no_slots_for_others() {
         let mut without = running(8);
         for second in 0..100 {
-            (0..8).for_each(|run| without.lacks(run, true, s(second)));
-            assert!(!without.keeps_slots(s(second + 1)));
-            (0..4).for_each(|run| without.is_served(run, true, s(second + 1)));
+            (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(second)));
+            assert!(!without.keeps_slots(0, s(second + 1)));
+            (0..4).for_each(|run| without.is_served(run, 0, Served::Reported, s(second + 1)));
             (4..8).for_each(|run| without.end(run, s(second + 1)));
-            (4..8).for_each(|run| without.begin(run, s(second + 1)));
+            (4..8).for_each(|run| begin(&mut without, run, &[0], s(second + 1)));
         }
     }
 
     #[test]
     fn slots_stay_kept_while_nothing_happens_for_long() {
         let mut without = running(2);
-        (0..2).for_each(|run| without.lacks(run, true, s(1)));
-        assert!(without.keeps_slots(s(3)));
+        (0..2).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        assert!(without.keeps_slots(0, s(3)));
         without.end(0, s(100));
-        assert!(without.keeps_slots(s(3_600)), "half of those that may still do without");
+        assert!(without.keeps_slots(0, s(3_600)), "half of those that may still do without");
         without.end(1, s(3_600));
-        assert!(without.keeps_slots(s(3_609)));
-        assert!(!without.keeps_slots(s(3_610)));
+        assert!(without.keeps_slots(0, s(3_609)));
+        assert!(!without.keeps_slots(0, s(3_610)));
     }
 
     #[test]
@@ -191,33 +335,100 @@ mod tests {
         for _ in 0..5 {
             flap(&mut without, now, now + s(10));
             let ended = now + s(10);
-            let pause = (1..100).map(s).find(|pause| !without.keeps_slots(ended + *pause)).unwrap();
+            let pause = (1..100).map(s).find(|pause| !without.keeps_slots(0, ended + *pause)).unwrap();
             pauses.push(pause);
             now = ended + pause;
         }
         assert_eq!(pauses, [10, 20, 40, 60, 60].map(s));
         now += REMEMBERED;
         flap(&mut without, now, now + s(10));
-        assert!(without.keeps_slots(now + s(19)));
-        assert!(!without.keeps_slots(now + s(20)), "a first time again");
+        assert!(without.keeps_slots(0, now + s(19)));
+        assert!(!without.keeps_slots(0, now + s(20)), "a first time again");
     }
 
     #[test]
     fn a_look_at_the_state_counts_and_does_not_undo_a_call_that_failed() {
         let mut without = running(2);
-        (0..2).for_each(|run| without.lacks(run, false, s(1)));
-        without.is_served(0, false, s(2));
-        assert!(!without.keeps_slots(s(9)));
-        without.lacks(0, true, s(9));
-        without.is_served(0, false, s(10));
-        assert!(without.keeps_slots(s(11)));
+        (0..2).for_each(|run| without.lacks(run, 0, Lacks::Looked, s(1)));
+        without.is_served(0, 0, Served::Looked, s(2));
+        assert!(!without.keeps_slots(0, s(9)));
+        without.lacks(0, 0, Lacks::Called, s(9));
+        without.is_served(0, 0, Served::Looked, s(10));
+        assert!(without.keeps_slots(0, s(11)));
     }
 
     #[test]
     fn a_run_that_has_not_begun_or_has_ended_counts_for_nothing() {
         let mut without = running(2);
         without.end(1, s(1));
-        (0..9).for_each(|run| without.lacks(run, true, s(1)));
-        assert!(!without.keeps_slots(s(9)));
+        (0..9).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        assert!(!without.keeps_slots(0, s(9)));
+    }
+
+    #[test]
+    fn runs_that_do_without_different_ones_count_together_and_each_once() {
+        let mut without = Without::default();
+        without.allow(4);
+        (0..4).for_each(|run| begin(&mut without, run, &[0], s(0)));
+        (4..8).for_each(|run| begin(&mut without, run, &[1, 2], s(0)));
+        (0..4).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        assert!(!without.keeps_slots(0, s(9)), "no more than may");
+        without.lacks(4, 1, Lacks::Called, s(9));
+        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(11))), [true, false], "one in vain");
+        without.lacks(5, 1, Lacks::Called, s(11));
+        without.lacks(5, 2, Lacks::Called, s(11));
+        assert_eq!([0, 1, 2].map(|used| without.keeps_slots(used, s(13))), [true, true, true]);
+        // Nobody lacks the others any more, and half may go on with the first.
+        (4..6).for_each(|run| without.end(run, s(14)));
+        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(23))), [true, true]);
+        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(24))), [true, false]);
+    }
+
+    #[test]
+    fn one_more_begins_if_those_that_use_anything_that_is_away_are_fewer_than_may() {
+        let mut without = Without::default();
+        (0..2).for_each(|run| begin(&mut without, run, &[0], s(0)));
+        (2..4).for_each(|run| begin(&mut without, run, &[0, 1], s(0)));
+        (4..7).for_each(|run| begin(&mut without, run, &[2], s(0)));
+        let admits = |uses: &[usize], away: &[usize], (of_kind, in_all)| {
+            without.admits(&Share { kind: "k", uses, away, of_kind, in_all })
+        };
+        assert!(admits(&[0], &[], (0, 0)), "nothing is away");
+        assert!(admits(&[3], &[0, 1, 2], (0, 0)), "nothing that it uses is away");
+        assert!(admits(&[0], &[0, 1], (8, 5)));
+        assert!(!admits(&[0], &[0, 1], (8, 4)), "four use any of these");
+        assert!(!admits(&[1], &[0, 1], (8, 4)), "it uses what is away, too");
+        assert!(admits(&[1], &[1], (8, 3)), "two use it");
+        assert!(!admits(&[1], &[0, 1, 2], (8, 7)));
+        assert!(!admits(&[1], &[1], (7, 3)), "seven of its kind run");
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_counts_unless_another_was_answered_meanwhile() {
+        let mut without = running(2);
+        let [first, second, third] = std::array::from_fn(|_| without.begin_call());
+        without.gives_up(0, 0, first, s(1));
+        without.is_served(1, 0, Served::Called(third), s(1));
+        without.gives_up(1, 0, second, s(1));
+        assert!(!without.keeps_slots(0, s(3)), "the second answer was not waited for");
+        let fourth = without.begin_call();
+        without.gives_up(1, 0, fourth, s(3));
+        assert!(without.keeps_slots(0, s(5)));
+    }
+
+    #[test]
+    fn a_call_that_was_refused_counts_until_one_that_began_later_is_answered() {
+        let mut without = running(2);
+        without.lacks(0, 0, Lacks::Called, s(1));
+        let number = without.begin_call();
+        without.lacks(1, 0, Lacks::Refused, s(1));
+        // It is the answer that refuses it, and one that came beside it tells nothing.
+        without.is_served(1, 0, Served::Called(number), s(1));
+        without.is_served(1, 0, Served::Reported, s(1));
+        assert!(without.keeps_slots(0, s(3)));
+        let number = without.begin_call();
+        without.is_served(1, 0, Served::Called(number), s(3));
+        without.end(0, s(3));
+        assert!(!without.keeps_slots(0, s(13)));
     }
 }

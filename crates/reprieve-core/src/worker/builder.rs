@@ -32,7 +32,7 @@ use super::shared::{Deferred, Letters, RunningJobs, Shared};
 use super::spans::OpenSpans;
 use super::states::States;
 use super::stop::Stopping;
-use crate::dependency::{Count, Dependency, DependencyHandle, keep};
+use crate::dependency::{Count, Dependency, DependencyHandle, Users, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
@@ -114,6 +114,7 @@ impl Worker {
             states: States::default(),
             sources: Vec::new(),
             dependencies: Vec::new(),
+            users: Users::default(),
             watched: None,
             id: WorkerId::unique(),
             vm: String::new(),
@@ -163,6 +164,8 @@ pub struct WorkerBuilder {
     states: States,
     sources: Vec<Arc<dyn InterruptionSource>>,
     dependencies: Vec<(DependencyHandle, Arc<dyn Dependency>)>,
+    /// The jobs that use any of them.
+    users: Users,
     watched: Option<Arc<dyn pressure::Machine>>,
     id: WorkerId,
     vm: String,
@@ -282,7 +285,8 @@ impl WorkerBuilder {
         if self.dependencies.iter().any(|(known, _)| known.name() == name) {
             self.faults.push(format!("two dependencies have the name {name:?}; give each its own"));
         }
-        self.dependencies.push((DependencyHandle::new(name, Arc::clone(&dependency)), dependency));
+        let handle = DependencyHandle::new(name, Arc::clone(&dependency), &self.users);
+        self.dependencies.push((handle, dependency));
         self
     }
 

@@ -12,7 +12,7 @@ use super::fleet_slots::FleetSlots;
 use super::limits::{Backlog, DEFER_MIN, Limits, Missing, Places};
 use super::measure::{Measured, Rate, Recent};
 use super::packing::Packing;
-use crate::dependency::{BreakerState, Count, Counted, DependencyHandle, Using};
+use crate::dependency::{BreakerState, DependencyHandle, Share, Users, Using};
 use crate::mutex::set;
 use crate::ports::{LEASE_MAX, LimitedKind};
 
@@ -45,8 +45,8 @@ pub(crate) struct Kind {
     /// The dependencies that it needs, and those that it uses.
     needs: Vec<DependencyHandle>,
     uses: Vec<DependencyHandle>,
-    /// Its jobs that run, if it uses any, and how many of all kinds may that use the same while that is away.
-    users: Count,
+    /// The worker's jobs that use any, and how many may while that is away.
+    users: Users,
     without_in_all: usize,
     /// All of the worker's.
     dependencies: Arc<[DependencyHandle]>,
@@ -75,7 +75,7 @@ impl Kind {
             depends: Depends::default(),
             needs: Vec::new(),
             uses: Vec::new(),
-            users: Count::default(),
+            users: Users::default(),
             without_in_all: usize::MAX,
             dependencies: Arc::new([]),
             taken: AtomicUsize::new(0),
@@ -105,7 +105,10 @@ impl Kind {
         self.dependencies = among.into();
         let half = slots.div_ceil(2);
         self.without_in_all = half.max(*self.depends.without.get_or_insert(half));
-        self.uses.iter().for_each(|used| used.allow_without(self.without_in_all));
+        if let Some(used) = self.uses.first() {
+            self.users = used.users().clone();
+            self.users.allow_without(self.without_in_all);
+        }
         unknown
     }
 
@@ -117,11 +120,12 @@ impl Kind {
         let is_among = |these: &[DependencyHandle], it: &DependencyHandle| {
             these.iter().any(|one| one.name() == it.name())
         };
+        let run = self.users.run();
         let seen = |handle: &DependencyHandle| {
             if is_among(&self.needs, handle) {
                 handle.needed()
             } else if is_among(&self.uses, handle) {
-                handle.used()
+                handle.used(run)
             } else {
                 handle.clone()
             }
@@ -191,29 +195,25 @@ impl Kind {
 
     /// Takes a place; `None` if as many jobs run as may run in this worker.
     pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
-        if self.done_without().any(|used| used.users().get() >= self.without_in_all) {
-            return None;
-        }
         // The places of stuck jobs stay taken, and they use nothing.
-        if self.without().is_some_and(|without| self.users.get() >= without) {
+        if !self.uses.is_empty() && !self.in_share(|share| self.users.admits(share)) {
             return None;
         }
         let most = self.limits.per_worker.unwrap_or(usize::MAX);
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place { kind: Arc::clone(self), users: Mutex::default(), using: Mutex::default() })
+        Some(Place { kind: Arc::clone(self), using: Mutex::default() })
     }
 
-    /// Counts a job that begins among those that use what it uses; `None` if as many run as may do without that now.
-    fn count_users(&self) -> Option<Vec<Counted>> {
-        if self.uses.is_empty() {
-            return Some(Vec::new());
-        }
-        let own = self.users.take(self.without().unwrap_or(usize::MAX));
-        let most =
-            |used: &DependencyHandle| if used.is_done_without() { self.without_in_all } else { usize::MAX };
-        let shared = self.uses.iter().map(|used| used.users().take(most(used)));
-        std::iter::once(own).chain(shared).collect()
+    /// What one more of its jobs would be one of, with all that is away now: a job of another kind that does without
+    /// something else has a slot, too.
+    fn in_share<T>(&self, turn: impl FnOnce(&Share<'_>) -> T) -> T {
+        let uses: Vec<_> = self.uses.iter().map(DependencyHandle::number).collect();
+        let away = self.dependencies.iter().filter(|one| one.is_done_without());
+        let away: Vec<_> = away.map(DependencyHandle::number).collect();
+        let of_kind = self.depends.without.unwrap_or(usize::MAX);
+        let in_all = self.without_in_all;
+        turn(&Share { kind: self.name, uses: &uses, away: &away, of_kind, in_all })
     }
 
     /// Counts a message that went back because of a limit.
@@ -317,25 +317,24 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Place {
     kind: Arc<Kind>,
-    /// From its job's beginning on.
-    users: Mutex<Vec<Counted>>,
-    using: Mutex<Vec<Using>>,
+    /// From its job's beginning on, if that uses anything.
+    using: Mutex<Option<Using>>,
 }
 
 impl Place {
     /// Whether its job may begin, now that it has a slot: what it uses may have gone since it took the place, and then
     /// as many do without as may. `dependencies` are those of its run.
     pub(super) fn begin(&mut self, dependencies: &[DependencyHandle]) -> bool {
-        let Some(users) = self.kind.count_users() else { return false };
-        set(&self.users, users);
-        set(&self.using, dependencies.iter().filter_map(DependencyHandle::begin_use).collect());
-        true
+        let Some(run) = dependencies.iter().find_map(DependencyHandle::used_by) else { return true };
+        let using = self.kind.in_share(|share| self.kind.users.begin(run, share));
+        let may_begin = using.is_some();
+        set(&self.using, using);
+        may_begin
     }
 
     /// Counts its job no longer among those that use what it uses: its slot is stuck, and another one replaces it.
     pub(super) fn use_nothing(&self) {
-        set(&self.users, Vec::new());
-        set(&self.using, Vec::new());
+        set(&self.using, None);
     }
 }
 

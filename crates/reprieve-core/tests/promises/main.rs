@@ -14,6 +14,7 @@ mod cost;
 mod deaths;
 mod dependencies;
 mod dependency_limits;
+mod dependency_shares;
 mod drains;
 mod escalation;
 mod events;

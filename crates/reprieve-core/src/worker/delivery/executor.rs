@@ -132,6 +132,15 @@ pub(crate) async fn execute<J: Job>(job: &J, mut execution: Box<Execution>) -> R
     ended.err().unwrap_or(RunOutcome::Done)
 }
 
+/// A step that has not ended by itself. Dropped before it, this says that calls which are dropped with it were not given up.
+struct DroppedStep<'a>(&'a JobRun);
+
+impl Drop for DroppedStep<'_> {
+    fn drop(&mut self) {
+        self.0.dependencies.iter().for_each(DependencyHandle::end_use);
+    }
+}
+
 impl Execution {
     /// Must be called on the control thread. Boxed, because several futures take it over.
     pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Box<Self> {
@@ -461,11 +470,13 @@ impl Execution {
     ) -> Result<std::result::Result<Step<J::Checkpoint, J::Output>, JobError>, RunOutcome> {
         self.run.dependencies.iter().for_each(DependencyHandle::begin_step);
         let (mut step, run) = (job.step(cx, args, at), Arc::clone(&self.run));
+        let dropped = DroppedStep(&run);
         let mut time_up = run.time_limit.begin_step();
         loop {
             let request = tokio::select! {
                 biased;
                 ended = &mut step => {
+                    std::mem::forget(dropped);
                     run.time_limit.end_step();
                     return Ok(ended);
                 }

@@ -1,0 +1,102 @@
+//! The running jobs of a worker that use its dependencies, for all handles of these.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::without::{Share, Without};
+
+/// Clones are of the same ones.
+#[derive(Clone)]
+pub(crate) struct Users(Arc<Inner>);
+
+struct Inner {
+    began: Instant,
+    /// The names of the dependencies, by their numbers.
+    names: Mutex<Vec<String>>,
+    without: Mutex<Without>,
+    /// How many runs had a number.
+    runs: AtomicU64,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        let (names, without, runs) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Inner { began: Instant::now(), names, without, runs }))
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").finish_non_exhaustive()
+    }
+}
+
+/// A run of a job that uses dependencies, from its beginning on until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Using {
+    users: Users,
+    run: u64,
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        self.users.turn(|without, now| without.end(self.run, now));
+    }
+}
+
+impl Users {
+    /// Returns the number of one more dependency.
+    pub(super) fn add(&self, name: &str) -> usize {
+        let mut names = self.names();
+        names.push(name.to_owned());
+        names.len() - 1
+    }
+
+    /// At least so many may do without at once what they use.
+    pub(crate) fn allow_without(&self, most: usize) {
+        self.turn(|without, _| without.allow(most));
+    }
+
+    /// Returns the number of one more run, which has not begun.
+    pub(crate) fn run(&self) -> u64 {
+        self.0.runs.fetch_add(1, Relaxed)
+    }
+
+    /// Whether one more job may begin.
+    pub(crate) fn admits(&self, share: &Share<'_>) -> bool {
+        self.turn(|without, _| without.admits(share))
+    }
+
+    /// A run begins: from now on its slot counts while it does without. `None` if it may not.
+    pub(crate) fn begin(&self, run: u64, share: &Share<'_>) -> Option<Using> {
+        let may_begin = self.turn(|without, now| without.begin(run, share, now));
+        may_begin.then(|| Using { users: self.clone(), run })
+    }
+
+    /// No code panics while it holds the lock. Nothing else is locked meanwhile.
+    pub(super) fn turn<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
+        let (turned, kept_of) = {
+            let mut without = self.0.without.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = without.kept_since();
+            let turned = turn(&mut without, self.0.began.elapsed());
+            (turned, (without.kept_since() != before).then(|| without.kept_of()))
+        };
+        if let Some(kept_of) = kept_of {
+            let names = self.names().clone();
+            let of = kept_of.iter().filter_map(|number| names.get(*number).map(String::as_str));
+            tracing::info!(
+                dependencies = of.collect::<Vec<_>>().join(", "),
+                "jobs that do without dependencies hold their slots for long; others have the rest of them"
+            );
+        }
+        turned
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

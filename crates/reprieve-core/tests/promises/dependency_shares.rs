@@ -1,0 +1,209 @@
+//! How many slots the kinds that use what is away leave to others, and how soon they have all of them again.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use reprieve_core::dependency::Dependency;
+use reprieve_core::memory;
+use reprieve_core::ports::Store;
+use reprieve_core::worker::{Depends, Settings, Worker};
+use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{ms, secs, settings, start_built};
+
+#[derive(Debug, Default)]
+struct Service {
+    is_away: AtomicBool,
+}
+
+#[async_trait]
+impl Dependency for Service {
+    async fn probe(&self) -> Result<(), String> {
+        if self.is_away.load(Relaxed) { Err("refused".to_owned()) } else { Ok(()) }
+    }
+}
+
+/// How the calls of jobs fare.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Calls {
+    Serve,
+    Fail,
+    /// They are answered, and refused.
+    Refuse,
+    /// They hang, and the job gives them up.
+    GivenUp,
+}
+
+/// What the jobs that use a service have in common.
+struct Using {
+    calls: Mutex<Calls>,
+    /// For how many seconds a job runs that does without: the least and the most.
+    slower: (u64, u64),
+    begun: AtomicU64,
+    done: AtomicUsize,
+    running: AtomicUsize,
+}
+
+impl Using {
+    fn new(slower: (u64, u64)) -> Arc<Self> {
+        let (begun, done, running) = Default::default();
+        Arc::new(Self { calls: Mutex::new(Calls::Serve), slower, begun, done, running })
+    }
+
+    fn set(&self, calls: Calls) {
+        *self.calls.lock().unwrap() = calls;
+    }
+
+    async fn run(&self, cx: &JobContext, name: &str) {
+        self.running.fetch_add(1, Relaxed);
+        let number = self.begun.fetch_add(1, Relaxed);
+        let calls = *self.calls.lock().unwrap();
+        let handle = cx.dependency(name);
+        let has_answer = match calls {
+            Calls::Serve => handle.call(async { Ok::<_, String>(()) }, |_| true).await.is_ok(),
+            Calls::Fail => handle.call(async { Err::<(), _>("503".to_owned()) }, |_| true).await.is_ok(),
+            Calls::Refuse => {
+                let called = handle.call(async { Err::<(), _>("busy".to_owned()) }, |_| false).await;
+                handle.refused("busy");
+                called.is_ok()
+            }
+            Calls::GivenUp => {
+                let call = handle.call(pending::<Result<(), String>>(), |_| true);
+                matches!(timeout(ms(500), call).await, Ok(Ok(())))
+            }
+        };
+        // Evenly between the two.
+        let slower = self.slower.0 + number * 7919 % (self.slower.1 - self.slower.0 + 1);
+        sleep(if has_answer { ms(50) } else { secs(slower) }).await;
+        self.done.fetch_add(1, Relaxed);
+        self.running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Declares a kind of job without arguments, of one step.
+macro_rules! job {
+    ($job:ident, $kind:literal, |$me:ident, $cx:ident| $step:expr) => {
+        #[async_trait]
+        impl Job for $job {
+            const KIND: &'static str = $kind;
+            type Args = ();
+            type Checkpoint = ();
+            type Output = ();
+
+            fn begin(&self, (): &()) {}
+
+            async fn step(&self, $cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+                let $me = self;
+                $step;
+                Ok(Step::Done(()))
+            }
+        }
+    };
+}
+
+/// Uses nothing.
+struct Quick(Arc<AtomicUsize>);
+job!(Quick, "quick", |me, _cx| {
+    sleep(ms(20)).await;
+    me.0.fetch_add(1, Relaxed);
+});
+
+struct One(Arc<Using>);
+job!(One, "one", |me, cx| me.0.run(cx, "one").await);
+
+struct Other(Arc<Using>);
+job!(Other, "other", |me, cx| me.0.run(cx, "other").await);
+
+async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
+    Producer::new(store.clone()).enqueue(vec![NewJob::of::<J>(&()).unwrap(); count]).await.unwrap();
+}
+
+/// A backlog of two kinds that use a service each, whose calls fare so from second 2 on.
+struct Scene {
+    name: &'static str,
+    slots: usize,
+    calls: Calls,
+    are_away: [bool; 2],
+    /// Whether there are jobs of both kinds.
+    are_both: bool,
+    slower: (u64, u64),
+    minutes: usize,
+}
+
+impl Scene {
+    /// Two jobs that use nothing come in a second, from second 60 on. None of them waits for long.
+    async fn others_have_slots(&self) {
+        let (store, quick, using) = (memory::store(), Arc::<AtomicUsize>::default(), Using::new(self.slower));
+        let services = [Arc::new(Service::default()), Arc::new(Service::default())];
+        let settings = Settings { concurrency: self.slots, ..settings() };
+        let worker = Worker::builder(store.clone()).settings(settings).job(Quick(Arc::clone(&quick)));
+        let worker = worker.dependency("one", services[0].clone()).dependency("other", services[1].clone());
+        let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
+        let worker = worker.job(Other(using.clone())).depends::<Other>(Depends::uses(["other"]));
+        let _worker = start_built(worker);
+        sleep(secs(2)).await;
+        using.set(self.calls);
+        services.iter().zip(self.are_away).for_each(|(service, away)| service.is_away.store(away, Relaxed));
+        sleep(secs(5)).await;
+        let (mut sent, mut used, mut slow_seconds) = (0, 0, 0);
+        for second in 0..60 + self.minutes * 60 {
+            // Some wait always.
+            if used < 200 + using.done.load(Relaxed) {
+                for _ in 0..100 {
+                    enqueue::<One>(&store, 1).await;
+                    if self.are_both {
+                        enqueue::<Other>(&store, 1).await;
+                    } else {
+                        enqueue::<One>(&store, 1).await;
+                    }
+                }
+                used += 200;
+            }
+            if second >= 60 {
+                enqueue::<Quick>(&store, 2).await;
+                sent += 2;
+            }
+            sleep(secs(1)).await;
+            slow_seconds += usize::from(sent - quick.load(Relaxed) > 2);
+        }
+        let done = quick.load(Relaxed);
+        assert!(sent - done <= 2, "{}, {} slots: {done} of {sent}", self.name, self.slots);
+        assert!(slow_seconds <= 5, "{}, {} slots: some waited in {slow_seconds} s", self.name, self.slots);
+    }
+}
+
+const A_MINUTE: (u64, u64) = (60, 90);
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_do_without_different_services_share_half_of_the_slots() {
+    for (slots, are_away) in [(4, [true, true]), (8, [true, true]), (8, [false, false]), (8, [true, false])] {
+        let name = "two services, and no call is answered";
+        let calls = Calls::Fail;
+        Scene { name, slots, calls, are_away, are_both: true, slower: A_MINUTE, minutes: 5 }
+            .others_have_slots()
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_whose_calls_are_refused_leave_half_of_the_slots_to_others() {
+    for slots in [4, 8] {
+        let (name, calls, are_away) = ("each call is refused", Calls::Refuse, [false, false]);
+        Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
+            .others_have_slots()
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_give_up_their_calls_leave_half_of_the_slots_to_others() {
+    for slots in [2, 8] {
+        let (name, calls, are_away) = ("each call is given up", Calls::GivenUp, [false, false]);
+        Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
+            .others_have_slots()
+            .await;
+    }
+}
