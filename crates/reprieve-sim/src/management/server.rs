@@ -42,6 +42,8 @@ pub struct Config {
     pub reader: bool,
     /// Whether the identity may ask for scores. Default: yes.
     pub recommendations: bool,
+    /// For how many VMs it gives scores at most; questions for more are refused. Default: 1,000, as Azure.
+    pub scores_up_to: u64,
     /// Whether the service answers 429 to everything. Default: no.
     pub busy: bool,
     /// The token that every request has to have. Default: none.
@@ -70,6 +72,7 @@ impl Default for Config {
             ],
             reader: true,
             recommendations: true,
+            scores_up_to: 1_000,
             busy: false,
             token: None,
             odd_row: None,
@@ -218,7 +221,8 @@ impl App {
         };
         let regions = list("desiredLocations", SCORE_REGIONS_MAX)?;
         let sizes = list("desiredSizes", SCORE_SIZES_MAX)?;
-        if !asked["desiredCount"].is_u64() || !asked["availabilityZones"].is_boolean() {
+        let count = asked["desiredCount"].as_u64().filter(|count| *count <= self.config.scores_up_to);
+        if count.is_none() || !asked["availabilityZones"].is_boolean() {
             return Err((StatusCode::BAD_REQUEST, "InvalidParameter"));
         }
         let wanted = |(size, region, _): &&ScoreRow| {

@@ -11,11 +11,15 @@ const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000001";
 
 /// Plans sizes and regions on the mocks.
 async fn online(place: &Place, azure: management::Config, args: &[&str]) -> Ran {
+    online_of(place, azure, &[&BATCH[..], args].concat()).await
+}
+
+async fn online_of(place: &Place, azure: management::Config, args: &[&str]) -> Ran {
     let prices = PricesServer::start(Config::default()).await.expect("a mock");
     let azure = ManagementServer::start(azure).await.expect("a mock");
     let (prices, azure, cache) = (prices.url(), azure.url(), place.path("cache").display().to_string());
     let at = ["--prices-url", &prices, "--cache-dir", &cache];
-    let mut command = place.command(&[&BATCH[..], args, &at].concat());
+    let mut command = place.command(&[args, &at].concat());
     command.env("REPRIEVE_MANAGEMENT_URL", &azure);
     tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs").into()
 }
@@ -109,6 +113,21 @@ async fn sizes_without_spot_or_speed_have_a_sentence() {
     let none = online(&fresh, management::Config::default(), &offline).await;
     assert_eq!(none.code, Some(1), "{none:?}");
     assert!(none.err.contains("the cache has no price of Standard_D4s_v5"), "{none:?}");
+}
+
+/// Each size is asked about with its own number of VMs.
+#[tokio::test]
+async fn a_question_about_scores_that_is_refused_loses_no_other_answer() {
+    let place = Place::new();
+    let batch = ["plan", "--jobs", "200", "--job-time", "40m", "--runs", "5", "--deadline", "9h"];
+    let sizes = ["--sizes", "Standard_D4s_v5,Standard_D2s_v5", "--speed", "Standard_D2s_v5=0.25"];
+    let more = ["--regions", "westeurope", "--subscription", SUBSCRIPTION];
+    let args = [&batch[..], &sizes, &more].concat();
+    let limited = management::Config { scores_up_to: 40, ..management::Config::default() };
+    let ran = online_of(&place, limited, &args).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("placement high") && ran.out.contains("placement unknown"), "{ran:?}");
+    assert_eq!(ran.err.matches("placement scores are unknown").count(), 1, "{ran:?}");
 }
 
 #[tokio::test]
