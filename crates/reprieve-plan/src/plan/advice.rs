@@ -98,7 +98,11 @@ fn spot(inputs: &Inputs, rows: &[Row], worst: &[Worst], index: usize) -> Advice 
         Known::Rate { high: None, .. } => "; the eviction rate has no upper end, so it may cost more",
         Known::Unknown => "; the eviction rate is unknown, so it may cost more",
         Known::Availability(ref series, _) if series.loss_bound().is_some() => {
-            "; the trace has no loss, so it may cost more"
+            if series.fewer_at_beginning() > 0 {
+                "; the trace has no loss but where it begins again, so the rate of evictions is not known"
+            } else {
+                "; the trace has no loss, so it may cost more"
+            }
         }
         Known::Rate { .. } | Known::Lives(..) | Known::Losses(..) | Known::Availability(..) => "",
     };

@@ -82,7 +82,9 @@ fn evictions(inputs: &Inputs) -> Assumption {
             });
             let seam = match series.fewer_at_beginning() {
                 0 => String::new(),
-                fewer => format!("; where it begins again, {fewer} are evicted that nobody saw go"),
+                fewer => {
+                    format!("; it begins again with {fewer} fewer, which evicts machines that nobody saw go")
+                }
             };
             (value + sure.as_deref().unwrap_or_default() + &seam, source.clone())
         }

@@ -67,7 +67,10 @@ impl Quote {
         if self.os.is_empty() || self.os.eq_ignore_ascii_case("linux") {
             return Ok(());
         }
-        Err(format!("has prices of {} machines, and plans are of Linux: give those of `--os linux`", self.os))
+        Err(format!(
+            "has prices of {} machines, and such a plan is of Linux: ask for them without --windows",
+            self.os
+        ))
     }
 }
 
@@ -215,7 +218,7 @@ mod tests {
             ),
             (
                 &of(r#""size":"Standard_D4s_v5","os":"windows""#),
-                "has prices of windows machines, and plans are of",
+                "has prices of windows machines, and such a plan is of",
             ),
         ] {
             let fault = found(text).expect_err(why);

@@ -66,15 +66,20 @@ pub(super) fn rate(text: &str) -> Result<GivenRate, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(GivenRate::Unknown);
     }
-    let bare: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     // Each number may have its sign.
-    let number = |text: &str| share(text.strip_suffix('%').unwrap_or(text));
-    let given = if let Some(low) = bare.strip_suffix("+%").or_else(|| bare.strip_suffix('+')) {
+    let number = |text: &str| {
+        let text = text.trim();
+        share(text.strip_suffix('%').map_or(text, str::trim_end))
+    };
+    let text = text.trim();
+    let given = if let Some(low) = text.strip_suffix('+') {
         number(low).map(|low| GivenRate::Between(low, None))
-    } else if let Some((low, high)) = bare.split_once(['-', '–']) {
+    } else if let Some(low) = text.strip_suffix('%').and_then(|text| text.trim_end().strip_suffix('+')) {
+        share(low.trim()).map(|low| GivenRate::Between(low, None))
+    } else if let Some((low, high)) = text.split_once(['-', '–']) {
         number(low).zip(number(high)).map(|(low, high)| GivenRate::Between(low, Some(high)))
     } else {
-        number(&bare).map(|rate| GivenRate::Between(rate, Some(rate)))
+        number(text).map(|rate| GivenRate::Between(rate, Some(rate)))
     };
     given.ok_or_else(|| {
         "it must be percent of the machines an hour, such as 7.5%, 5-10% or 20+%, or unknown".to_owned()
@@ -235,6 +240,7 @@ mod tests {
             ("7.5%", GivenRate::Between(0.075, Some(0.075))),
             ("20+%", GivenRate::Between(0.2, None)),
             ("20%+", GivenRate::Between(0.2, None)),
+            (" 20 + % ", GivenRate::Between(0.2, None)),
             ("5%-10%", GivenRate::Between(0.05, Some(0.1))),
             ("20", GivenRate::Between(0.2, Some(0.2))),
             ("unknown", GivenRate::Unknown),
@@ -243,7 +249,11 @@ mod tests {
         }
         // What is above 100 % or backwards, the plan refuses in its own words.
         assert_eq!(rate("100%"), Ok(GivenRate::Between(1.0, Some(1.0))));
-        for text in ["", "%", "-5%", "a-b", "often", "5-", "+", "inf", "1e1", "5%1", "5%%", "%5", "5%-1%0"] {
+        let no_rates = [
+            "", "%", "-5%", "a-b", "often", "5-", "+", "inf", "1e1", "5%1", "5%%", "%5", "5%-1%0", "20%+%",
+            "5 1%+", "1 0%",
+        ];
+        for text in no_rates {
             assert!(rate(text).expect_err(text).contains("or unknown"), "{text}");
         }
     }

@@ -84,8 +84,9 @@ fn notes(money: &Money) -> Vec<String> {
 fn verdict(money: &Money) -> String {
     let Money { currency, total, .. } = money;
     let (cost, regular) = (money.amount(total.cost), money.amount(total.regular));
-    let difference = money.shown(total.saved_micros.unsigned_abs());
-    let end = if total.saved_micros < 0 {
+    let saved = total.saved_micros_shown();
+    let difference = money.shown(saved.unsigned_abs());
+    let end = if saved < 0 {
         format!("so Spot cost {difference} {currency} more")
     } else {
         format!("so Spot saved {difference} {currency} ({})", share(total))
@@ -174,7 +175,7 @@ fn cells(money: &Money, names: [String; 3], price: String, sums: &Sums) -> [Stri
     let [size, region, priority] = names;
     let [cost, regular, lost, boots] =
         [sums.cost, sums.regular, sums.lost, sums.boots].map(|cost| money.amount(cost));
-    let saved = money.signed(sums.saved_micros);
+    let saved = money.signed(sums.saved_micros_shown());
     [size, region, priority, span(sums.billed_ms), price, cost, regular, saved, lost, boots]
 }
 

@@ -260,13 +260,16 @@ impl Priority {
 }
 
 impl Sums {
-    /// With what was saved, of the sums: that of each machine is rounded to millionths. What is not nothing is never shown
-    /// as nothing.
+    /// With what was saved, of the sums as they are shown: that of each machine is rounded to millionths.
     fn with_saved(self) -> Self {
         // Costs are below 2^127 millionths: of less than 10^19 billionths an hour.
         let micros = |cost: Cost| i128::try_from(cost.micros()).unwrap_or(i128::MAX);
-        let rounded = micros(self.regular) - micros(self.cost);
-        Self { saved_micros: if rounded == 0 { self.saved_nanos().signum() } else { rounded }, ..self }
+        Self { saved_micros: micros(self.regular) - micros(self.cost), ..self }
+    }
+
+    /// What was saved, for text: what is not nothing is never shown as nothing.
+    pub(super) fn saved_micros_shown(&self) -> i128 {
+        if self.saved_micros == 0 { self.saved_nanos().signum() } else { self.saved_micros }
     }
 
     /// What was saved, in billionths: below zero where Spot cost more.

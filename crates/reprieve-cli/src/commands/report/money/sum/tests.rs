@@ -174,9 +174,10 @@ fn what_was_saved_is_of_the_sums_and_not_of_rounded_machines() {
 }
 
 #[test]
-fn what_was_saved_of_less_than_a_millionth_is_not_nothing() {
-    for (cost, regular, saved) in [(1, 5, 1), (5, 1, -1), (3, 3, 0), (1_000, 5_000, 4)] {
+fn what_was_saved_of_less_than_a_millionth_is_not_shown_as_nothing() {
+    for (cost, regular, saved, shown) in [(1, 5, 0, 1), (5, 1, 0, -1), (3, 3, 0, 0), (1_000, 5_000, 4, 4)] {
         let [cost, regular] = [cost, regular].map(Cost::from_nanos);
-        assert_eq!(Sums { cost, regular, ..Sums::default() }.with_saved().saved_micros, saved);
+        let sums = Sums { cost, regular, ..Sums::default() }.with_saved();
+        assert_eq!((sums.saved_micros, sums.saved_micros_shown()), (saved, shown));
     }
 }
