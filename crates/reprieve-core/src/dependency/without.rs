@@ -16,6 +16,9 @@ const LONG: Duration = Duration::from_secs(2);
 const KEPT_MIN: Duration = Duration::from_secs(10);
 const KEPT_MAX: Duration = Duration::from_mins(1);
 
+/// How many calls must have failed in a row, each of which took long, until those that take long are held to be in vain.
+const IN_VAIN: u32 = 3;
+
 /// When the next time is a first one again.
 const REMEMBERED: Duration = Duration::from_mins(5);
 
@@ -27,8 +30,12 @@ pub(super) struct Without {
     /// How many may do without at once.
     most: usize,
     kept: Option<Kept>,
+    /// When it was judged last.
+    looked: Duration,
     /// How many calls have begun.
     calls: u64,
+    /// How many calls of each have failed in a row, since the last answer, that took long.
+    in_vain: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug)]
@@ -45,6 +52,8 @@ struct Use {
     lack: Option<Lack>,
     /// The number of the last call that had begun when one was answered last.
     answered: u64,
+    /// The calls that have no answer yet: their numbers, and when they began.
+    calls: Vec<(u64, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -127,9 +136,26 @@ impl Without {
     }
 
     /// A call begins. Returns its number.
-    pub(super) const fn begin_call(&mut self) -> u64 {
+    pub(super) fn begin_call(&mut self, run: u64, used: usize, now: Duration) -> u64 {
         self.calls += 1;
-        self.calls
+        let number = self.calls;
+        if let Some(its) = self.use_of(run, used) {
+            its.calls.push((number, now));
+        }
+        number
+    }
+
+    /// The call of this number has failed: its run has done without from when that began on.
+    pub(super) fn fails(&mut self, run: u64, used: usize, number: u64, now: Duration) {
+        self.lacks(run, used, Lacks::Called, now);
+        let Some(its) = self.use_of(run, used) else { return };
+        let Some(began) = its.end_call(number) else { return };
+        if let Some(lack) = &mut its.lack {
+            lack.since = lack.since.min(began);
+        }
+        if began + LONG <= now {
+            *self.in_vain.entry(used).or_default() += 1;
+        }
     }
 
     /// A run does without one of what it uses from now on, if it does not yet.
@@ -152,24 +178,37 @@ impl Without {
             Served::Reported => lack.refused == 0,
             Served::Called(number) => number > lack.refused,
         };
-        let calls = self.calls;
+        let (calls, is_answer) = (self.calls, how != Served::Looked);
+        let were_in_vain = is_answer && self.in_vain.get(&used).is_some_and(|calls| *calls > 0);
         let Some(its) = self.use_of(run, used) else { return };
-        if how != Served::Looked {
+        let lack_ends = its.lack.as_ref().is_some_and(ends);
+        if lack_ends || were_in_vain {
+            self.look(now);
+            if is_answer {
+                self.in_vain.remove(&used);
+            }
+        }
+        let Some(its) = self.use_of(run, used) else { return };
+        if lack_ends {
+            its.lack = None;
+        }
+        if is_answer {
             its.answered = calls;
         }
-        if its.lack.as_ref().is_some_and(ends) {
-            self.look(now);
-            if let Some(its) = self.use_of(run, used) {
-                its.lack = None;
-            }
+        if let Served::Called(number) = how {
+            its.end_call(number);
         }
     }
 
     /// It has given up the call of this number, for which it may have waited in vain. If another one was answered since,
     /// it needed that one only.
     pub(super) fn gives_up(&mut self, run: u64, used: usize, number: u64, now: Duration) {
-        if self.use_of(run, used).is_some_and(|its| its.answered < number) {
-            self.lacks(run, used, Lacks::Called, now);
+        self.look(now);
+        let Some(its) = self.use_of(run, used) else { return };
+        if its.answered < number {
+            self.fails(run, used, number, now);
+        } else {
+            its.end_call(number);
         }
     }
 
@@ -208,8 +247,9 @@ impl Without {
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
     /// become more that do so for long.
     fn look(&mut self, now: Duration) {
-        if let Some(kept) = &mut self.kept {
-            let long = Long::at(&self.runs, now.min(kept.until));
+        let looked = std::mem::replace(&mut self.looked, now);
+        if let Some(kept) = self.kept.as_mut().filter(|kept| looked <= kept.until) {
+            let long = Long::at(&self.runs, &self.in_vain, now.min(kept.until));
             if long.runs > 0 && long.runs * 2 >= self.most {
                 kept.until = now + kept.pause;
                 kept.of.extend(long.most_lacked().map(|used| (used, kept.until)));
@@ -218,7 +258,7 @@ impl Without {
                 return;
             }
         }
-        let long = Long::at(&self.runs, now);
+        let long = Long::at(&self.runs, &self.in_vain, now);
         if long.runs > self.most {
             let again = self.kept.as_ref().filter(|kept| now.saturating_sub(kept.until) < REMEMBERED);
             let pause = again.map_or(KEPT_MIN, |kept| (kept.pause * 2).min(KEPT_MAX));
@@ -226,6 +266,21 @@ impl Without {
             let of = long.most_lacked().map(|used| (used, until)).collect();
             self.kept = Some(Kept { since: now, until, pause, of });
         }
+    }
+}
+
+impl Use {
+    /// A call has ended. Returns when it began.
+    fn end_call(&mut self, number: u64) -> Option<Duration> {
+        let at = self.calls.iter().position(|(call, _)| *call == number)?;
+        Some(self.calls.swap_remove(at).1)
+    }
+
+    /// Whether its run has done without for long, or waited for an answer `in_vain`.
+    fn is_in_want(&self, in_vain: bool, at: Duration) -> bool {
+        let mut waits = self.calls.iter().filter(|_| in_vain).map(|(_, began)| *began);
+        self.lack.as_ref().is_some_and(|lack| lack.since + LONG <= at)
+            || waits.any(|began| began + LONG <= at)
     }
 }
 
@@ -238,14 +293,14 @@ struct Long {
 }
 
 impl Long {
-    fn at(runs: &BTreeMap<u64, Run>, at: Duration) -> Self {
+    fn at(runs: &BTreeMap<u64, Run>, in_vain: &BTreeMap<usize, u32>, at: Duration) -> Self {
         let mut long = Self { runs: 0, of: BTreeMap::new() };
         for run in runs.values() {
-            let is_long = |lack: &Lack| lack.since + LONG <= at;
-            let lacked = run.uses.iter().filter(|(_, its)| its.lack.as_ref().is_some_and(is_long));
-            let before = long.of.values().sum::<usize>();
-            lacked.for_each(|(used, _)| *long.of.entry(*used).or_default() += 1);
-            long.runs += usize::from(long.of.values().sum::<usize>() > before);
+            let are_in_vain = |used| in_vain.get(used).is_some_and(|calls| *calls >= IN_VAIN);
+            let lacked = run.uses.iter().filter(|(used, its)| its.is_in_want(are_in_vain(used), at));
+            let mut lacked = lacked.map(|(used, _)| *used).peekable();
+            long.runs += usize::from(lacked.peek().is_some());
+            lacked.for_each(|used| *long.of.entry(used).or_default() += 1);
         }
         long
     }
@@ -406,27 +461,69 @@ mod tests {
     #[test]
     fn a_call_that_is_given_up_counts_unless_another_was_answered_meanwhile() {
         let mut without = running(2);
-        let [first, second, third] = std::array::from_fn(|_| without.begin_call());
+        let [first, second, third] = [0, 1, 1].map(|run| without.begin_call(run, 0, s(1)));
         without.gives_up(0, 0, first, s(1));
         without.is_served(1, 0, Served::Called(third), s(1));
         without.gives_up(1, 0, second, s(1));
         assert!(!without.keeps_slots(0, s(3)), "the second answer was not waited for");
-        let fourth = without.begin_call();
+        let fourth = without.begin_call(1, 0, s(3));
         without.gives_up(1, 0, fourth, s(3));
         assert!(without.keeps_slots(0, s(5)));
+    }
+
+    #[test]
+    fn a_call_that_hangs_and_fails_counts_from_its_beginning_on() {
+        let mut without = running(2);
+        let calls = [0, 1].map(|run| without.begin_call(run, 0, s(1)));
+        without.fails(0, 0, calls[0], s(21));
+        assert!(!without.keeps_slots(0, s(21)), "the other may be answered");
+        without.fails(1, 0, calls[1], s(21));
+        assert!(without.keeps_slots(0, s(21)));
+    }
+
+    #[test]
+    fn a_call_that_fails_after_hours_does_not_begin_again_what_ended_long_ago() {
+        let mut without = running(4);
+        let call = without.begin_call(3, 0, s(0));
+        (0..3).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        assert!(without.keeps_slots(0, s(3)));
+        (0..3).for_each(|run| without.end(run, s(4)));
+        assert!(!without.keeps_slots(0, s(14)));
+        without.fails(3, 0, call, s(9_000));
+        assert!(!without.keeps_slots(0, s(9_000)));
+    }
+
+    #[test]
+    fn those_that_wait_for_an_answer_count_where_three_have_waited_in_vain_and_until_one_is_answered() {
+        let mut without = running(8);
+        for run in 0..3 {
+            let call = without.begin_call(run, 0, s(0));
+            without.fails(run, 0, call, s(20));
+            without.end(run, s(20));
+        }
+        let calls: Vec<_> = (3..8).map(|run| without.begin_call(run, 0, s(20))).collect();
+        assert!(!without.keeps_slots(0, s(21)));
+        assert!(without.keeps_slots(0, s(22)));
+        // An answer: the others may have one, too.
+        without.is_served(3, 0, Served::Called(calls[0]), s(30));
+        assert!(without.keeps_slots(0, s(39)));
+        assert!(!without.keeps_slots(0, s(40)));
+        // One that fails after it is the first in a row.
+        without.fails(4, 0, calls[1], s(50));
+        assert!(!without.keeps_slots(0, s(100)));
     }
 
     #[test]
     fn a_call_that_was_refused_counts_until_one_that_began_later_is_answered() {
         let mut without = running(2);
         without.lacks(0, 0, Lacks::Called, s(1));
-        let number = without.begin_call();
+        let number = without.begin_call(1, 0, s(1));
         without.lacks(1, 0, Lacks::Refused, s(1));
         // It is the answer that refuses it, and one that came beside it tells nothing.
         without.is_served(1, 0, Served::Called(number), s(1));
         without.is_served(1, 0, Served::Reported, s(1));
         assert!(without.keeps_slots(0, s(3)));
-        let number = without.begin_call();
+        let number = without.begin_call(1, 0, s(3));
         without.is_served(1, 0, Served::Called(number), s(3));
         without.end(0, s(3));
         assert!(!without.keeps_slots(0, s(13)));
