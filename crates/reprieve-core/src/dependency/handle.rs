@@ -245,10 +245,14 @@ impl DependencyHandle {
         is_open
     }
 
+    /// Whether most of those who use it do without it, by its breaker.
+    pub(crate) fn is_away(&self) -> bool {
+        self.lock().is_done_without(self.now())
+    }
+
     /// Whether most of those who use it do without it, or should for the sake of others: see [`Users`].
     pub(crate) fn is_done_without(&self) -> bool {
-        let is_away = self.lock().is_done_without(self.now());
-        is_away || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
+        self.is_away() || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only

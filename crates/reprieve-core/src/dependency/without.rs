@@ -19,6 +19,11 @@ const KEPT_MAX: Duration = Duration::from_mins(1);
 /// How many calls must have failed in a row, each of which took long, until those that take long are held to be in vain.
 const IN_VAIN: u32 = 3;
 
+/// For how long nothing must have been lacked until one job more is tried while slots are kept for others, and for how long
+/// that is on trial, unless it is answered sooner. If those that may do without had all slots with it, it is tried later.
+const QUIET: Duration = Duration::from_mins(1);
+const QUIET_FOR_LAST: Duration = Duration::from_hours(1);
+
 /// When the next time is a first one again.
 const REMEMBERED: Duration = Duration::from_mins(5);
 
@@ -27,8 +32,9 @@ const REMEMBERED: Duration = Duration::from_mins(5);
 pub(super) struct Without {
     /// The runs of jobs that use any.
     runs: BTreeMap<u64, Run>,
-    /// How many may do without at once.
+    /// How many may do without at once, of all slots.
     most: usize,
+    slots: usize,
     kept: Option<Kept>,
     /// When it was judged last.
     looked: Duration,
@@ -36,11 +42,16 @@ pub(super) struct Without {
     calls: u64,
     /// How many calls of each have failed in a row, since the last answer, that took long.
     in_vain: BTreeMap<usize, u32>,
+    /// When a job began to do without each last, or did again.
+    lacked: BTreeMap<usize, Duration>,
 }
 
 #[derive(Debug)]
 struct Run {
     kind: &'static str,
+    began: Duration,
+    /// It was more than may do without.
+    is_tried: bool,
     /// What it uses.
     uses: BTreeMap<usize, Use>,
 }
@@ -50,8 +61,8 @@ struct Run {
 struct Use {
     /// It does without.
     lack: Option<Lack>,
-    /// The number of the last call that had begun when one was answered last.
-    answered: u64,
+    /// The number of the last call that had begun when one was answered last, if any was.
+    answered: Option<u64>,
     /// The calls that have no answer yet: their numbers, and when they began.
     calls: Vec<(u64, Duration)>,
 }
@@ -86,6 +97,15 @@ pub(crate) struct Share<'a> {
     /// How many of its kind may run at once if any of that is away, and of all that use anything that is.
     pub(crate) of_kind: usize,
     pub(crate) in_all: usize,
+    /// Whether all that it uses serves, as far as the breakers know.
+    pub(crate) serves: bool,
+}
+
+/// How one more job may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    InShare,
+    OnTrial,
 }
 
 /// What tells that a run does without.
@@ -111,28 +131,47 @@ pub(super) enum Served {
 }
 
 impl Without {
-    /// At least so many may do without at once.
-    pub(super) fn allow(&mut self, most: usize) {
-        self.most = self.most.max(most);
+    /// At least so many may do without at once, of all slots.
+    pub(super) fn allow(&mut self, most: usize, slots: usize) {
+        (self.most, self.slots) = (self.most.max(most), slots);
     }
 
-    /// Whether one more job may begin.
-    pub(super) fn admits(&self, share: &Share<'_>) -> bool {
+    /// Whether and how one more job may begin.
+    pub(super) fn admits(&self, share: &Share<'_>, now: Duration) -> Option<Begins> {
         let is_away = |used: &usize| share.away.contains(used);
         let of_kind = || self.runs.values().filter(|run| run.kind == share.kind).count();
         let in_all = || self.runs.values().filter(|run| run.uses.keys().any(is_away)).count();
-        !share.uses.iter().any(is_away) || of_kind() < share.of_kind && in_all() < share.in_all
+        if !share.uses.iter().any(is_away) || of_kind() < share.of_kind && in_all() < share.in_all {
+            return Some(Begins::InShare);
+        }
+        self.may_try(share, now).then_some(Begins::OnTrial)
+    }
+
+    /// Whether one job more than may be is tried: what they do without may be back, and without a call nobody finds out.
+    fn may_try(&self, share: &Share<'_>, now: Duration) -> bool {
+        let in_doubt = || self.runs.values().filter(|run| self.is_in_doubt(run, now));
+        let quiet = if in_doubt().count() + 1 < self.slots { QUIET } else { QUIET_FOR_LAST };
+        let is_quiet = |used: &usize| self.lacked.get(used).is_none_or(|lacked| *lacked + quiet <= now);
+        share.serves && share.uses.iter().all(is_quiet) && !in_doubt().any(|run| run.is_tried)
+    }
+
+    /// Whether it does without, or may have to: it has begun lately, and had no answer yet.
+    fn is_in_doubt(&self, run: &Run, now: Duration) -> bool {
+        let is_new = run.began + QUIET > now;
+        run.uses.iter().any(|(used, its)| {
+            let lacks = its.lack.is_some() || its.is_in_want(are_in_vain(&self.in_vain, *used), now);
+            lacks || is_new && its.answered.is_none()
+        })
     }
 
     /// A run begins, if it may. Returns whether it does.
     pub(super) fn begin(&mut self, run: u64, share: &Share<'_>, now: Duration) -> bool {
         self.look(now);
-        let may_begin = self.admits(share);
-        if may_begin {
-            let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
-            self.runs.insert(run, Run { kind: share.kind, uses });
-        }
-        may_begin
+        let Some(begins) = self.admits(share, now) else { return false };
+        let is_tried = begins == Begins::OnTrial;
+        let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
+        self.runs.insert(run, Run { kind: share.kind, began: now, is_tried, uses });
+        true
     }
 
     /// A call begins. Returns its number.
@@ -162,12 +201,14 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
+        let number = used;
         if let Some(used) = self.use_of(run, used) {
             let lack = used.lack.get_or_insert(Lack { since: now, by_call: false, refused: 0 });
             lack.by_call |= how != Lacks::Looked;
             if how == Lacks::Refused {
                 lack.refused = calls;
             }
+            self.lacked.insert(number, now);
         }
     }
 
@@ -193,7 +234,7 @@ impl Without {
             its.lack = None;
         }
         if is_answer {
-            its.answered = calls;
+            its.answered = Some(calls);
         }
         if let Served::Called(number) = how {
             its.end_call(number);
@@ -205,7 +246,7 @@ impl Without {
     pub(super) fn gives_up(&mut self, run: u64, used: usize, number: u64, now: Duration) {
         self.look(now);
         let Some(its) = self.use_of(run, used) else { return };
-        if its.answered < number {
+        if its.answered.is_none_or(|answered| answered < number) {
             self.fails(run, used, number, now);
         } else {
             its.end_call(number);
@@ -284,6 +325,10 @@ impl Use {
     }
 }
 
+fn are_in_vain(in_vain: &BTreeMap<usize, u32>, used: usize) -> bool {
+    in_vain.get(&used).is_some_and(|calls| *calls >= IN_VAIN)
+}
+
 /// Those that do without for long.
 struct Long {
     /// Each counts once, however much it does without.
@@ -296,8 +341,8 @@ impl Long {
     fn at(runs: &BTreeMap<u64, Run>, in_vain: &BTreeMap<usize, u32>, at: Duration) -> Self {
         let mut long = Self { runs: 0, of: BTreeMap::new() };
         for run in runs.values() {
-            let are_in_vain = |used| in_vain.get(used).is_some_and(|calls| *calls >= IN_VAIN);
-            let lacked = run.uses.iter().filter(|(used, its)| its.is_in_want(are_in_vain(used), at));
+            let is_lacked = |(used, its): &(&usize, &Use)| its.is_in_want(are_in_vain(in_vain, **used), at);
+            let lacked = run.uses.iter().filter(is_lacked);
             let mut lacked = lacked.map(|(used, _)| *used).peekable();
             long.runs += usize::from(lacked.peek().is_some());
             lacked.for_each(|used| *long.of.entry(used).or_default() += 1);
@@ -324,14 +369,15 @@ mod tests {
     /// So many runs that began at 0 s, of which half may do without.
     fn running(runs: u64) -> Without {
         let mut without = Without::default();
-        without.allow(usize::try_from(runs / 2).unwrap());
+        let slots = usize::try_from(runs).unwrap();
+        without.allow(slots / 2, slots);
         (0..runs).for_each(|run| begin(&mut without, run, &[0], s(0)));
         without
     }
 
     /// A run begins that uses these, while nothing is away.
     fn begin(without: &mut Without, run: u64, uses: &[usize], now: Duration) {
-        let share = Share { kind: "k", uses, away: &[], of_kind: 0, in_all: 0 };
+        let share = Share { kind: "k", uses, away: &[], of_kind: 0, in_all: 0, serves: true };
         assert!(without.begin(run, &share, now));
     }
 
@@ -423,7 +469,7 @@ mod tests {
     #[test]
     fn runs_that_do_without_different_ones_count_together_and_each_once() {
         let mut without = Without::default();
-        without.allow(4);
+        without.allow(4, 8);
         (0..4).for_each(|run| begin(&mut without, run, &[0], s(0)));
         (4..8).for_each(|run| begin(&mut without, run, &[1, 2], s(0)));
         (0..4).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
@@ -446,7 +492,8 @@ mod tests {
         (2..4).for_each(|run| begin(&mut without, run, &[0, 1], s(0)));
         (4..7).for_each(|run| begin(&mut without, run, &[2], s(0)));
         let admits = |uses: &[usize], away: &[usize], (of_kind, in_all)| {
-            without.admits(&Share { kind: "k", uses, away, of_kind, in_all })
+            let share = Share { kind: "k", uses, away, of_kind, in_all, serves: false };
+            without.admits(&share, s(9)) == Some(Begins::InShare)
         };
         assert!(admits(&[0], &[], (0, 0)), "nothing is away");
         assert!(admits(&[3], &[0, 1, 2], (0, 0)), "nothing that it uses is away");
@@ -511,6 +558,55 @@ mod tests {
         // One that fails after it is the first in a row.
         without.fails(4, 0, calls[1], s(50));
         assert!(!without.keeps_slots(0, s(100)));
+    }
+
+    /// One more begins while four of so many may do without what is kept from them.
+    fn tries(without: &mut Without, run: u64, serves: bool, now: Duration) -> bool {
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 4, in_all: 4, serves };
+        without.begin(run, &share, now)
+    }
+
+    #[test]
+    fn one_by_one_more_are_tried_when_nothing_was_lacked_for_a_minute() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        without.end(0, s(30));
+        assert!(!tries(&mut without, 8, true, s(61)), "seven do without, and it might be the eighth");
+        without.end(1, s(61));
+        assert!(!tries(&mut without, 8, true, s(60)), "too early");
+        assert!(!tries(&mut without, 8, false, s(61)), "a breaker is not closed");
+        assert!(tries(&mut without, 8, true, s(61)));
+        assert!(!tries(&mut without, 9, true, s(120)), "it has called nothing yet");
+        let call = without.begin_call(8, 0, s(120));
+        without.is_served(8, 0, Served::Called(call), s(120));
+        assert!(tries(&mut without, 9, true, s(120)));
+        without.end(2, s(120));
+        assert!(!tries(&mut without, 10, true, s(179)));
+        assert!(tries(&mut without, 10, true, s(180)), "no call in a minute");
+        assert!(without.keeps_slots(0, s(180)));
+    }
+
+    #[test]
+    fn while_one_that_is_tried_does_without_no_other_is() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..3).for_each(|run| without.end(run, s(100)));
+        assert!(tries(&mut without, 8, true, s(100)));
+        let call = without.begin_call(8, 0, s(100));
+        without.fails(8, 0, call, s(100));
+        assert!(!tries(&mut without, 9, true, s(3_000)));
+        without.end(8, s(3_000));
+        assert!(tries(&mut without, 9, true, s(3_000)));
+    }
+
+    #[test]
+    fn one_with_which_all_slots_might_do_without_is_tried_after_an_hour() {
+        let mut without = running(2);
+        (0..2).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        without.end(0, s(60));
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 1, in_all: 1, serves: true };
+        assert!(!without.begin(2, &share, s(3_600)));
+        assert!(without.begin(2, &share, s(3_601)));
     }
 
     #[test]

@@ -261,3 +261,41 @@ async fn calls_that_are_dropped_with_their_jobs_take_no_slots_from_the_next_ones
     within(secs(60), "all are done", async || using.done.load(Relaxed) == 24).await;
     assert!(began.elapsed() < secs(18), "{:?} for three times five seconds", began.elapsed());
 }
+
+/// Makes one call, and works for hours then, whether or not it was answered.
+struct Long(Arc<Using>);
+job!(Long, "long", |me, cx| {
+    me.0.running.fetch_add(1, Relaxed);
+    let number = me.0.begun.fetch_add(1, Relaxed);
+    let fails = *me.0.calls.lock().unwrap() == Calls::Fail;
+    let call = async { if fails { Err("refused".to_owned()) } else { Ok(()) } };
+    let _answer = cx.dependency("one").call(call, |_| true).await;
+    sleep(secs(60 * (30 + number * 37 % 61))).await;
+    me.0.running.fetch_sub(1, Relaxed);
+});
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_all_slots_are_used_although_jobs_that_did_without_run_on() {
+    let (store, using, service) = (memory::store(), Using::new(A_MINUTE), Arc::new(Service::default()));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", service.clone());
+    let worker = worker.job(Long(using.clone())).depends::<Long>(Depends::uses(["one"]));
+    let _worker = start_built(worker);
+    sleep(secs(2)).await;
+    using.set(Calls::Fail);
+    enqueue::<Long>(&store, 100).await;
+    sleep(secs(1)).await;
+    service.is_away.store(true, Relaxed);
+    sleep(secs(5)).await;
+    service.is_away.store(false, Relaxed);
+    using.set(Calls::Serve);
+    let mut idle = Vec::new();
+    for minute in 1..180 {
+        sleep(secs(60)).await;
+        if using.running.load(Relaxed) < 8 {
+            idle.push(minute);
+        }
+    }
+    // From the end of the first job to that of the second: all others do without.
+    assert!(idle.iter().all(|minute| (30..=33).contains(minute)), "{idle:?}");
+}
