@@ -39,8 +39,16 @@ struct Made<'a> {
 }
 
 impl Made<'_> {
-    fn has_ended(mut self) -> Option<u64> {
-        self.number.take()
+    /// It failed.
+    fn fails(mut self) {
+        let (Some(run), Some(call)) = (self.handle.used_by, self.number.take()) else { return };
+        let used = self.handle.number();
+        self.handle.users().turn(|without, now| without.fails(run, used, call, now));
+    }
+
+    /// It was answered.
+    fn serves(mut self) {
+        self.handle.is_served(self.number.take().map_or(Served::Reported, Served::Called));
     }
 }
 
@@ -237,10 +245,14 @@ impl DependencyHandle {
         is_open
     }
 
+    /// Whether most of those who use it do without it, by its breaker.
+    pub(crate) fn is_away(&self) -> bool {
+        self.lock().is_done_without(self.now())
+    }
+
     /// Whether most of those who use it do without it, or should for the sake of others: see [`Users`].
     pub(crate) fn is_done_without(&self) -> bool {
-        let is_away = self.lock().is_done_without(self.now());
-        is_away || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
+        self.is_away() || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
@@ -264,18 +276,27 @@ impl DependencyHandle {
             return Err(CallError::Open);
         }
         let refused_before = self.refused_of_step().map(|refused| refused.count);
-        let number = self.used_by.map(|_| self.inner.users.turn(|without, _| without.begin_call()));
-        let made = Made { handle: self, number };
+        let made = self.begin_call();
         let called = call.await;
-        let number = made.has_ended();
         match &called {
-            Err(error) if is_failure(error) => self.report(&Answer::Failed(error.to_string())),
+            Err(error) if is_failure(error) => {
+                made.fails();
+                self.report(&Answer::Failed(error.to_string()));
+            }
             _ => {
-                self.served(number.map_or(Served::Reported, Served::Called));
+                made.serves();
+                self.change(|breaker, now| breaker.on_call(&Answer::Served, now));
                 self.overcome(refused_before);
             }
         }
         called.map_err(CallError::Failed)
+    }
+
+    fn begin_call(&self) -> Made<'_> {
+        let number = self
+            .used_by
+            .map(|run| self.inner.users.turn(|without, now| without.begin_call(run, self.inner.number, now)));
+        Made { handle: self, number }
     }
 
     /// Whether one more call may be made, for a caller that [reports](Self::report) its answer. If not, that excuses
@@ -380,19 +401,13 @@ impl DependencyHandle {
     /// that needs it, as what it [refuses](Self::refused).
     pub fn report(&self, answer: &Answer) {
         match answer {
-            Answer::Served => self.served(Served::Reported),
+            Answer::Served => self.is_served(Served::Reported),
             Answer::Failed(_) => {
                 self.note("a call failed", true);
                 self.lacks(Lacks::Called);
-                self.change(|breaker, now| breaker.on_call(answer, now));
             }
         }
-    }
-
-    /// Notes a call that was answered.
-    fn served(&self, how: Served) {
-        self.is_served(how);
-        self.change(|breaker, now| breaker.on_call(&Answer::Served, now));
+        self.change(|breaker, now| breaker.on_call(answer, now));
     }
 
     /// Whether those who read replicas should read the primary for now.

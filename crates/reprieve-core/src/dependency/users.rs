@@ -56,9 +56,9 @@ impl Users {
         names.len() - 1
     }
 
-    /// At least so many may do without at once what they use.
-    pub(crate) fn allow_without(&self, most: usize) {
-        self.turn(|without, _| without.allow(most));
+    /// At least so many of all slots may do without at once what they use.
+    pub(crate) fn allow_without(&self, most: usize, slots: usize) {
+        self.turn(|without, _| without.allow(most, slots));
     }
 
     /// Returns the number of one more run, which has not begun.
@@ -68,7 +68,7 @@ impl Users {
 
     /// Whether one more job may begin.
     pub(crate) fn admits(&self, share: &Share<'_>) -> bool {
-        self.turn(|without, _| without.admits(share))
+        self.turn(|without, now| without.admits(share, now)).is_some()
     }
 
     /// A run begins: from now on its slot counts while it does without. `None` if it may not.

@@ -107,7 +107,7 @@ impl Kind {
         self.without_in_all = half.max(*self.depends.without.get_or_insert(half));
         if let Some(used) = self.uses.first() {
             self.users = used.users().clone();
-            self.users.allow_without(self.without_in_all);
+            self.users.allow_without(self.without_in_all, slots);
         }
         unknown
     }
@@ -213,7 +213,8 @@ impl Kind {
         let away: Vec<_> = away.map(DependencyHandle::number).collect();
         let of_kind = self.depends.without.unwrap_or(usize::MAX);
         let in_all = self.without_in_all;
-        turn(&Share { kind: self.name, uses: &uses, away: &away, of_kind, in_all })
+        let serves = !self.uses.iter().any(DependencyHandle::is_away);
+        turn(&Share { kind: self.name, uses: &uses, away: &away, of_kind, in_all, serves })
     }
 
     /// Counts a message that went back because of a limit.

@@ -10,9 +10,9 @@ use reprieve_core::memory;
 use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Settings, Worker};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{ms, secs, settings, start_built};
+use crate::support::{cancel, emptied, ms, secs, settings, start_built, within};
 
 #[derive(Debug, Default)]
 struct Service {
@@ -35,6 +35,12 @@ enum Calls {
     Refuse,
     /// They hang, and the job gives them up.
     GivenUp,
+    /// They hang for 20 s, and fail then.
+    Hang,
+    /// They are answered after 5 s.
+    Slow,
+    /// They hang for ever.
+    HangOn,
 }
 
 /// What the jobs that use a service have in common.
@@ -74,6 +80,21 @@ impl Using {
                 let call = handle.call(pending::<Result<(), String>>(), |_| true);
                 matches!(timeout(ms(500), call).await, Ok(Ok(())))
             }
+            Calls::Hang => {
+                let call = async {
+                    sleep(secs(20)).await;
+                    Err::<(), _>("no answer".to_owned())
+                };
+                handle.call(call, |_| true).await.is_ok()
+            }
+            Calls::Slow => {
+                let call = async {
+                    sleep(secs(5)).await;
+                    Ok::<_, String>(())
+                };
+                handle.call(call, |_| true).await.is_ok()
+            }
+            Calls::HangOn => handle.call(pending::<Result<(), String>>(), |_| true).await.is_ok(),
         };
         // Evenly between the two.
         let slower = self.slower.0 + number * 7919 % (self.slower.1 - self.slower.0 + 1);
@@ -206,4 +227,75 @@ async fn jobs_that_give_up_their_calls_leave_half_of_the_slots_to_others() {
             .others_have_slots()
             .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_whose_calls_hang_leave_half_of_the_slots_to_others() {
+    for slots in [2, 4] {
+        let (name, calls, are_away) = ("each call hangs for 20 s", Calls::Hang, [false, false]);
+        Scene { name, slots, calls, are_away, are_both: false, slower: (1, 1), minutes: 5 }
+            .others_have_slots()
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_dropped_with_their_jobs_take_no_slots_from_the_next_ones() {
+    let (store, using) = (memory::store(), Using::new(A_MINUTE));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", Arc::new(Service::default()));
+    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
+    let _worker = start_built(worker);
+    using.set(Calls::HangOn);
+    let jobs = vec![NewJob::of::<One>(&()).unwrap(); 8];
+    let jobs = Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+    within(secs(10), "all have begun", async || using.running.load(Relaxed) == 8).await;
+    sleep(secs(10)).await;
+    for job in &jobs {
+        let _cancelled = cancel(&store, job).await;
+    }
+    emptied(&store, secs(60)).await;
+    using.set(Calls::Slow);
+    let began = Instant::now();
+    enqueue::<One>(&store, 24).await;
+    within(secs(60), "all are done", async || using.done.load(Relaxed) == 24).await;
+    assert!(began.elapsed() < secs(18), "{:?} for three times five seconds", began.elapsed());
+}
+
+/// Makes one call, and works for hours then, whether or not it was answered.
+struct Long(Arc<Using>);
+job!(Long, "long", |me, cx| {
+    me.0.running.fetch_add(1, Relaxed);
+    let number = me.0.begun.fetch_add(1, Relaxed);
+    let fails = *me.0.calls.lock().unwrap() == Calls::Fail;
+    let call = async { if fails { Err("refused".to_owned()) } else { Ok(()) } };
+    let _answer = cx.dependency("one").call(call, |_| true).await;
+    sleep(secs(60 * (30 + number * 37 % 61))).await;
+    me.0.running.fetch_sub(1, Relaxed);
+});
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_all_slots_are_used_although_jobs_that_did_without_run_on() {
+    let (store, using, service) = (memory::store(), Using::new(A_MINUTE), Arc::new(Service::default()));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", service.clone());
+    let worker = worker.job(Long(using.clone())).depends::<Long>(Depends::uses(["one"]));
+    let _worker = start_built(worker);
+    sleep(secs(2)).await;
+    using.set(Calls::Fail);
+    enqueue::<Long>(&store, 100).await;
+    sleep(secs(1)).await;
+    service.is_away.store(true, Relaxed);
+    sleep(secs(5)).await;
+    service.is_away.store(false, Relaxed);
+    using.set(Calls::Serve);
+    let mut idle = Vec::new();
+    for minute in 1..180 {
+        sleep(secs(60)).await;
+        if using.running.load(Relaxed) < 8 {
+            idle.push(minute);
+        }
+    }
+    // From the end of the first job to that of the second: all others do without.
+    assert!(idle.iter().all(|minute| (30..=33).contains(minute)), "{idle:?}");
 }
