@@ -1,6 +1,6 @@
 //! Threads that never come back: their slots are replaced, and when half are stuck the worker ends.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
 use reprieve_core::clock::unix_millis;
@@ -22,7 +22,7 @@ use crate::support::*;
 
 /// Blocks its thread until the other end is dropped, if its arguments say so.
 #[derive(Clone)]
-struct Block(Arc<Mutex<mpsc::Receiver<()>>>);
+struct Block(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
 
 #[async_trait::async_trait]
 impl Job for Block {
@@ -35,6 +35,7 @@ impl Job for Block {
 
     async fn step(&self, _: &JobContext, blocks: &bool, (): ()) -> Result<Step<(), ()>, JobError> {
         if *blocks {
+            self.1.fetch_add(1, Relaxed);
             let _is_gone = self.0.lock().unwrap().recv();
         }
         Ok(Step::Done(()))
@@ -69,6 +70,8 @@ struct Blocking {
     ends: JoinHandle<Stopped>,
     /// Of its store.
     faults: Faults,
+    /// How many steps have begun that block.
+    blocked: Arc<AtomicUsize>,
 }
 
 fn worker(slots: usize, limits: Limits) -> Blocking {
@@ -83,7 +86,9 @@ fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> Worke
     let (unblock, until) = mpsc::channel();
     let store = memory::store();
     let (own, faults) = Faults::wrap(store.clone());
-    let worker = Worker::builder(own).job(Block(Arc::new(Mutex::new(until)))).limits::<Block>(limits);
+    let blocked = Arc::new(AtomicUsize::new(0));
+    let block = Block(Arc::new(Mutex::new(until)), Arc::clone(&blocked));
+    let worker = Worker::builder(own).job(block).limits::<Block>(limits);
     let worker = with(worker)
         .jobs_on(jobs.handle().clone())
         .settings(Settings { concurrency: slots, ..settings() })
@@ -95,7 +100,7 @@ fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> Worke
         drop(stopper);
         end
     });
-    Blocking { store, monitor, jobs, unblock: Some(unblock), ends, faults }
+    Blocking { store, monitor, jobs, unblock: Some(unblock), ends, faults, blocked }
 }
 
 impl Blocking {
@@ -211,6 +216,10 @@ async fn blocked(cache: &Arc<Cache>) -> Blocking {
     sleep(secs(20)).await;
     blocking.send(true, 4).await;
     within(secs(60), "four jobs", async || jobs_of(&blocking).await.len() == 4).await;
+    // Real threads: the paused clock stands still while this is never idle.
+    while blocking.blocked.load(Relaxed) < 4 {
+        tokio::task::yield_now().await;
+    }
     blocking
 }
 
