@@ -52,7 +52,7 @@ struct Run {
     began: Duration,
     /// It was more than may do without.
     is_tried: bool,
-    /// What it uses.
+    /// The dependencies that it uses.
     uses: BTreeMap<usize, Use>,
 }
 
@@ -86,11 +86,11 @@ struct Kept {
     of: BTreeMap<usize, Duration>,
 }
 
-/// What one more job would be one of.
+/// How one more job is counted, and among how many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share<'a> {
     pub(crate) kind: &'static str,
-    /// What jobs of its kind use.
+    /// The dependencies that jobs of its kind use.
     pub(crate) uses: &'a [usize],
     /// All that is done without now.
     pub(crate) away: &'a [usize],
@@ -108,7 +108,7 @@ pub(crate) enum Begins {
     OnTrial,
 }
 
-/// What tells that a run does without.
+/// How it is known that a run does without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lacks {
     /// It saw that it should not call.
@@ -119,7 +119,7 @@ pub(super) enum Lacks {
     Refused,
 }
 
-/// What tells that it does so no longer.
+/// How it is known that it does so no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
     /// It saw that it may call, which tells nothing after a call that failed.

@@ -205,7 +205,7 @@ impl Kind {
         Some(Place { kind: Arc::clone(self), using: Mutex::default() })
     }
 
-    /// What one more of its jobs would be one of, with all that is away now: a job of another kind that does without
+    /// How one more of its jobs is counted, with all that is away now: a job of another kind that does without
     /// something else has a slot, too.
     fn in_share<T>(&self, turn: impl FnOnce(&Share<'_>) -> T) -> T {
         let uses: Vec<_> = self.uses.iter().map(DependencyHandle::number).collect();

@@ -45,7 +45,7 @@ impl Recent {
     /// Adds a value.
     pub(crate) fn note(&self, value: Duration) {
         let now = Instant::now();
-        self.lock(now).change(|latest| {
+        self.lock_at(|| now).change(|latest| {
             if latest.len() == REMEMBERED {
                 latest.pop_front();
             }
@@ -55,11 +55,7 @@ impl Recent {
 
     /// Returns the mean; `None` when there are no values.
     pub(crate) fn mean(&self) -> Option<Duration> {
-        // Many series never have a value, and this is asked for each message.
-        if self.values.lock().unwrap_or_else(PoisonError::into_inner).latest.is_empty() {
-            return None;
-        }
-        let mut values = self.lock(Instant::now());
+        let mut values = self.lock();
         if values.mean.is_none() {
             let count = u32::try_from(values.latest.len()).ok().filter(|count| *count > 0)?;
             values.mean = Some(values.latest.iter().map(|(_, value)| *value).sum::<Duration>() / count);
@@ -69,13 +65,13 @@ impl Recent {
 
     /// Returns the longest, which is about the 99th percentile; `None` when there are no values.
     pub(crate) fn longest(&self) -> Option<Duration> {
-        self.lock(Instant::now()).latest.iter().map(|(_, value)| *value).max()
+        self.lock().latest.iter().map(|(_, value)| *value).max()
     }
 
     /// Returns the 95th percentile, but of fewer than twenty values the second longest, because one may be out of line; of a
     /// single one, that. `None` when there are no values.
     pub(crate) fn p95_or_second(&self) -> Option<Duration> {
-        let mut sorted: Vec<_> = self.lock(Instant::now()).latest.iter().map(|(_, value)| *value).collect();
+        let mut sorted: Vec<_> = self.lock().latest.iter().map(|(_, value)| *value).collect();
         sorted.sort_unstable();
         let at = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
         sorted.get(at.min(sorted.len().saturating_sub(2))).copied()
@@ -83,12 +79,12 @@ impl Recent {
 
     /// Returns how many values there are.
     pub(crate) fn len(&self) -> usize {
-        self.lock(Instant::now()).latest.len()
+        self.lock().latest.len()
     }
 
     /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
-        let mut values = self.lock(Instant::now());
+        let mut values = self.lock();
         if values.p95.is_none() {
             let mut all = [Duration::ZERO; REMEMBERED];
             let sorted = &mut all[..values.latest.len()];
@@ -100,10 +96,19 @@ impl Recent {
     }
 
     /// Drops the values that are too old and returns the rest.
-    fn lock(&self, now: Instant) -> MutexGuard<'_, Values> {
+    fn lock(&self) -> MutexGuard<'_, Values> {
+        self.lock_at(Instant::now)
+    }
+
+    /// Looks at the clock only where there is a value: many series never have one, and are looked at for each message.
+    fn lock_at(&self, now: impl FnOnce() -> Instant) -> MutexGuard<'_, Values> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        while values.latest.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > self.age_max) {
-            values.change(|latest| _ = latest.pop_front());
+        if !values.latest.is_empty() {
+            let now = now();
+            let is_old = |at: Instant| now.saturating_duration_since(at) > self.age_max;
+            while values.latest.front().is_some_and(|(at, _)| is_old(*at)) {
+                values.change(|latest| _ = latest.pop_front());
+            }
         }
         values
     }

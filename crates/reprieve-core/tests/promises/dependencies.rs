@@ -14,6 +14,7 @@ use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::service::enqueue_of;
 use crate::support::{Plan, Steps, emptied, ms, poisoned, secs, settings, start_built, within};
 
 /// A cache that can be away, and that announces what the test says.
@@ -157,11 +158,6 @@ fn needing(store: &Store, job: &Asking) -> WorkerBuilder {
         .depends::<Asking>(Depends::needs(["cache"]))
 }
 
-async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
-    let jobs = vec![NewJob::of::<J>(&()).unwrap(); count];
-    Producer::new(store.clone()).enqueue(jobs).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn jobs_that_need_what_is_away_wait_without_an_attempt_and_other_kinds_go_on() {
     let (store, cache) = (memory::store(), Cache::new());
@@ -169,8 +165,8 @@ async fn jobs_that_need_what_is_away_wait_without_an_attempt_and_other_kinds_go_
     cache.set(false);
     let _worker = start_built(needing(&store, &job).job(Plain(Arc::clone(&plain))));
     sleep(secs(3)).await;
-    enqueue::<Asking>(&store, 20).await;
-    enqueue::<Plain>(&store, 20).await;
+    enqueue_of::<Asking>(&store, 20).await;
+    enqueue_of::<Plain>(&store, 20).await;
     within(secs(60), "the other kind is done", async || plain.load(Relaxed) == 20).await;
     sleep(secs(600)).await;
     assert!(job.ran.lock().unwrap().is_empty(), "nothing that needs the cache has begun");
@@ -186,7 +182,7 @@ async fn running_jobs_save_and_wait_while_what_they_need_is_announced_to_go() {
     let (store, cache) = (memory::store(), Cache::new());
     let job = Asking::new(&cache);
     let worker = start_built(needing(&store, &job));
-    enqueue::<Asking>(&store, 4).await;
+    enqueue_of::<Asking>(&store, 4).await;
     sleep(ms(1_000)).await;
     cache.announce.send(Signal::Begins).unwrap();
     sleep(ms(400)).await;
@@ -233,7 +229,7 @@ async fn a_step_that_fails_because_what_it_needs_is_away_costs_no_attempt() {
     let (store, cache) = (memory::store(), Cache::new());
     let job = Asking::new(&cache);
     let _worker = start_built(needing(&store, &job));
-    enqueue::<Asking>(&store, 8).await;
+    enqueue_of::<Asking>(&store, 8).await;
     for away in [5, 70, 600] {
         sleep(ms(1_130)).await;
         cache.set(false);
@@ -288,8 +284,8 @@ async fn jobs_that_need_what_refuses_writes_wait_without_an_attempt_and_other_ki
     let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() }).job(job);
     let worker = worker.dependency("cache", cache.clone()).depends::<Writing>(Depends::needs(["cache"]));
     let _worker = start_built(worker.job(Plain(Arc::clone(&plain))));
-    enqueue::<Writing>(&store, 60).await;
-    enqueue::<Plain>(&store, 20).await;
+    enqueue_of::<Writing>(&store, 60).await;
+    enqueue_of::<Plain>(&store, 20).await;
     within(secs(60), "the other kind is done", async || plain.load(Relaxed) == 20).await;
     sleep(secs(900)).await;
     assert!(runs.load(Relaxed) <= 2 * 8, "{} runs in vain", runs.load(Relaxed));
@@ -309,10 +305,10 @@ async fn a_job_that_only_uses_what_refuses_writes_is_begun() {
     let worker = worker.job(needing).depends::<Writing>(Depends::needs(["cache"]));
     let worker = worker.job(Plain(Arc::clone(&plain))).depends::<Plain>(Depends::uses(["cache"]));
     let _worker = start_built(worker);
-    enqueue::<Writing>(&store, 1).await;
+    enqueue_of::<Writing>(&store, 1).await;
     within(secs(60), "a job has failed", async || runs.load(Relaxed) == 1).await;
     sleep(secs(5)).await;
-    enqueue::<Plain>(&store, 20).await;
+    enqueue_of::<Plain>(&store, 20).await;
     within(secs(60), "all are done", async || plain.load(Relaxed) == 20).await;
 }
 
@@ -407,7 +403,7 @@ async fn run_refused(
     let job = Refused { met, times, runs: Arc::clone(&runs) };
     let _worker = start_built(worker.job(job).limits::<Refused>(limits).depends::<Refused>(depends));
     let began = Instant::now();
-    enqueue::<Refused>(&store, 1).await;
+    enqueue_of::<Refused>(&store, 1).await;
     within(secs(24 * 3600), "it is dead-lettered", async || !poisoned(&store).await.is_empty()).await;
     (runs.load(Relaxed), poisoned(&store).await.remove(0), began.elapsed())
 }
@@ -462,7 +458,7 @@ async fn a_failure_while_what_the_job_needs_serves_is_its_own() {
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
     let worker = worker.job(Failing).limits::<Failing>(limits).depends::<Failing>(Depends::needs(["cache"]));
     let _worker = start_built(worker);
-    enqueue::<Failing>(&store, 1).await;
+    enqueue_of::<Failing>(&store, 1).await;
     within(secs(60), "it is dead-lettered", async || poisoned(&store).await.len() == 1).await;
     assert!(poisoned(&store).await[0].contains("a defect of its own"));
 }
@@ -476,9 +472,9 @@ async fn a_job_that_fails_by_its_own_fault_stops_no_others_although_writes_are_r
     let worker = worker.job(Failing).depends::<Failing>(Depends::needs(["cache"]));
     let worker = worker.job(Plain(Arc::clone(&plain))).depends::<Plain>(Depends::needs(["cache"]));
     let _worker = start_built(worker);
-    enqueue::<Failing>(&store, 1).await;
+    enqueue_of::<Failing>(&store, 1).await;
     sleep(secs(3)).await;
-    enqueue::<Plain>(&store, 20).await;
+    enqueue_of::<Plain>(&store, 20).await;
     within(secs(60), "all that read are done", async || plain.load(Relaxed) == 20).await;
     within(secs(600), "its attempts count", async || poisoned(&store).await.len() == 1).await;
 }
@@ -492,7 +488,7 @@ async fn a_dependency_that_panics_for_a_while_is_away_for_that_time() {
     cache.panics.store(true, Relaxed);
     cache.announce.send(Signal::Disconnected).unwrap();
     sleep(secs(20)).await;
-    enqueue::<Asking>(&store, 8).await;
+    enqueue_of::<Asking>(&store, 8).await;
     sleep(secs(20)).await;
     assert!(job.ran.lock().unwrap().is_empty(), "none has begun");
     let shown = async || store.roster.reports(secs(60)).await.unwrap()[0].dependencies[0].clone();
@@ -521,7 +517,7 @@ async fn a_look_that_panics_finds_that_all_is_refused() {
     let worker = worker.job(job).limits::<Writing>(once).depends::<Writing>(Depends::needs(["cache"]));
     let _worker = start_built(worker);
     cache.is_full.store(true, Relaxed);
-    enqueue::<Writing>(&store, 1).await;
+    enqueue_of::<Writing>(&store, 1).await;
     within(secs(60), "it has begun", async || runs.load(Relaxed) == 1).await;
     cache.look_panics.store(true, Relaxed);
     sleep(secs(120)).await;
@@ -540,7 +536,7 @@ async fn a_worker_all_of_whose_kinds_wait_receives_nothing() {
     let job = Asking::new(&cache);
     let _worker = start_built(needing(&store, &job));
     sleep(secs(5)).await;
-    enqueue::<Asking>(&store, 100).await;
+    enqueue_of::<Asking>(&store, 100).await;
     let received = faults.calls(Op::Receive);
     sleep(secs(300)).await;
     assert_eq!(faults.calls(Op::Receive), received);
@@ -599,7 +595,7 @@ async fn jobs_that_only_use_what_is_away_go_on_in_half_of_the_slots() {
         cache.announce.send(Signal::Begins).unwrap();
         sleep(ms(100)).await;
         cache.set(false);
-        enqueue::<Reading>(&store, 20).await;
+        enqueue_of::<Reading>(&store, 20).await;
         sleep(secs(55)).await;
         cache.set(true);
         emptied(&store, secs(120)).await;
@@ -615,7 +611,7 @@ async fn a_drain_is_as_fast_while_what_the_jobs_need_is_away() {
     let (store, cache) = (memory::store(), Cache::new());
     let job = Asking::new(&cache);
     let worker = start_built(needing(&store, &job));
-    enqueue::<Asking>(&store, 4).await;
+    enqueue_of::<Asking>(&store, 4).await;
     sleep(ms(1_000)).await;
     cache.announce.send(Signal::Begins).unwrap();
     sleep(ms(10)).await;
@@ -634,7 +630,7 @@ async fn a_drain_does_not_wait_for_a_look_at_what_hangs() {
     cache.hangs.store(true, Relaxed);
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
     let worker = start_built(worker.job(Failing).depends::<Failing>(Depends::needs(["cache"])));
-    enqueue::<Failing>(&store, 1).await;
+    enqueue_of::<Failing>(&store, 1).await;
     sleep(ms(500)).await;
     let began = Instant::now();
     let report = worker.evict(secs(30)).await;
@@ -669,7 +665,7 @@ async fn what_a_dependency_refuses_is_in_the_workers_report() {
     let worker = worker.job(Writing::new(&cache)).depends::<Writing>(Depends::needs(["cache"]));
     let worker = start_built(worker);
     sleep(secs(40)).await;
-    enqueue::<Writing>(&store, 1).await;
+    enqueue_of::<Writing>(&store, 1).await;
     let shown = async || {
         let reports = store.roster.reports(secs(60)).await.unwrap();
         reports.first().and_then(|report| report.dependencies.first().cloned())
@@ -760,7 +756,7 @@ async fn a_backlog_of_jobs_that_do_without_is_back_soon_after_what_they_use_serv
         let (slots, store, cache) = (8, memory::store(), Cache::new());
         let (running, most, failed, from_database) = Default::default();
         let job = Reading { cache: cache.clone(), running, most, failed, from_database };
-        enqueue::<Reading>(&store, jobs).await;
+        enqueue_of::<Reading>(&store, jobs).await;
         let (counted, faults) = Faults::wrap(store.clone());
         let worker = Worker::builder(counted).settings(Settings { concurrency: slots, ..settings() });
         let worker = worker.dependency("cache", Arc::clone(&cache) as _).job(job);

@@ -3,57 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use async_trait::async_trait;
 use reprieve_core::dependency::{CallError, Dependency};
 use reprieve_core::memory;
-use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Limits, Settings, Worker};
-use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use reprieve_core::{JobContext, JobError, NewJob, Producer, Step};
 use tokio::time::{Instant, sleep};
 
+use crate::service::{Service, enqueue_of, job};
 use crate::support::{emptied, ms, poisoned, secs, settings, start_built, within};
-
-#[derive(Debug, Default)]
-struct Cache {
-    is_away: AtomicBool,
-}
-
-impl Cache {
-    fn set_away(&self, is_away: bool) {
-        self.is_away.store(is_away, Relaxed);
-    }
-}
-
-#[async_trait]
-impl Dependency for Cache {
-    async fn probe(&self) -> Result<(), String> {
-        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
-    }
-}
-
-async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
-    Producer::new(store.clone()).enqueue(vec![NewJob::of::<J>(&()).unwrap(); count]).await.unwrap();
-}
-
-/// Declares a kind of job without arguments, of one step.
-macro_rules! job {
-    ($job:ident, $kind:literal, |$me:ident, $cx:ident| $step:expr) => {
-        #[async_trait]
-        impl Job for $job {
-            const KIND: &'static str = $kind;
-            type Args = ();
-            type Checkpoint = ();
-            type Output = ();
-
-            fn begin(&self, (): &()) {}
-
-            async fn step(&self, $cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-                let $me = self;
-                $step
-            }
-        }
-    };
-}
 
 /// Depends on nothing.
 struct Quick(Arc<AtomicUsize>);
@@ -66,7 +23,7 @@ job!(Quick, "quick", |me, _cx| {
 /// Reads a slow store while the cache is away. The others of both kinds that run, and the most that did.
 #[derive(Clone, Default)]
 struct Slow {
-    cache: Arc<Cache>,
+    cache: Arc<Service>,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -106,15 +63,15 @@ async fn kinds_that_do_without_the_same_share_half_of_the_slots() {
     let _worker = start_built(worker);
     sleep(secs(2)).await;
     // Some are read ahead when it goes.
-    enqueue::<One>(&store, 600).await;
-    enqueue::<Other>(&store, 600).await;
+    enqueue_of::<One>(&store, 600).await;
+    enqueue_of::<Other>(&store, 600).await;
     sleep(secs(1)).await;
     cache.set_away(true);
     sleep(secs(4)).await;
     slow.most.store(0, Relaxed);
     let mut sent = 0;
     for round in 0..300 {
-        enqueue::<Quick>(&store, 10).await;
+        enqueue_of::<Quick>(&store, 10).await;
         sent += 10;
         sleep(ms(200)).await;
         let behind = sent - quick.load(Relaxed);
@@ -130,7 +87,7 @@ async fn kinds_that_do_without_the_same_share_half_of_the_slots() {
 /// Takes long where its call is not made or fails. Those that do so at once, and the most that did.
 #[derive(Clone, Default)]
 struct Flapping {
-    cache: Arc<Cache>,
+    cache: Arc<Service>,
     calls_fail: Arc<AtomicBool>,
     slow: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -165,13 +122,13 @@ async fn jobs_that_use_what_comes_and_goes_leave_half_of_the_slots_to_others() {
         sleep(secs(2)).await;
         flapping.calls_fail.store(probe_serves, Relaxed);
         cache.set_away(!probe_serves);
-        enqueue::<Flapping>(&store, 1_000).await;
+        enqueue_of::<Flapping>(&store, 1_000).await;
         sleep(secs(20)).await;
         flapping.most.store(0, Relaxed);
         let mut sent = 0;
         for round in 0..100 {
             cache.set_away(!probe_serves && round % 25 < 15);
-            enqueue::<Quick>(&store, 10).await;
+            enqueue_of::<Quick>(&store, 10).await;
             sent += 10;
             sleep(ms(200)).await;
             let behind = sent - quick.load(Relaxed);
@@ -198,11 +155,11 @@ async fn jobs_that_hold_their_slots_after_few_failed_calls_leave_half_of_them_to
             flapping.calls_fail.store(second % 5 < bad, Relaxed);
             // There is always one that waits.
             if used < 200 + flapping.done.load(Relaxed) {
-                enqueue::<Flapping>(&store, 200).await;
+                enqueue_of::<Flapping>(&store, 200).await;
                 used += 200;
             }
             if second >= 60 {
-                enqueue::<Quick>(&store, 2).await;
+                enqueue_of::<Quick>(&store, 2).await;
                 sent += 2;
             }
             sleep(secs(1)).await;
@@ -214,7 +171,7 @@ async fn jobs_that_hold_their_slots_after_few_failed_calls_leave_half_of_them_to
 
 /// Fails because of the cache, which is away for four seconds because of the job.
 struct Poison {
-    cache: Arc<Cache>,
+    cache: Arc<Service>,
     runs: Arc<AtomicUsize>,
 }
 job!(Poison, "poison", |me, _cx| {
@@ -231,13 +188,13 @@ job!(Poison, "poison", |me, _cx| {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_keeps_what_it_needs_from_serving_is_charged_after_a_night() {
-    let (store, cache, runs) = (memory::store(), Arc::new(Cache::default()), Arc::default());
+    let (store, cache, runs) = (memory::store(), Arc::new(Service::default()), Arc::default());
     let limits = Limits { attempts: 3, ..Limits::default() };
     let poison = Poison { cache: Arc::clone(&cache), runs: Arc::clone(&runs) };
     let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache);
     let worker = worker.job(poison).limits::<Poison>(limits).depends::<Poison>(Depends::needs(["cache"]));
     let _worker = start_built(worker);
-    enqueue::<Poison>(&store, 1).await;
+    enqueue_of::<Poison>(&store, 1).await;
     let began = Instant::now();
     within(secs(24 * 3600), "it is dead-lettered", async || !poisoned(&store).await.is_empty()).await;
     // A message does not remember every run among its many deferrals, so there are some more than a hundred: up to 126 were seen.
@@ -247,23 +204,23 @@ async fn a_job_that_keeps_what_it_needs_from_serving_is_charged_after_a_night() 
 }
 
 /// Works for a minute, and fails if the cache is away then.
-struct Long(Arc<Cache>, Arc<AtomicUsize>);
+struct Long(Arc<Service>, Arc<AtomicUsize>);
 job!(Long, "long", |me, _cx| {
     me.1.fetch_add(1, Relaxed);
     sleep(secs(60)).await;
-    if me.0.is_away.load(Relaxed) { Err(JobError::retry("connection refused")) } else { Ok(Step::Done(())) }
+    if me.0.is_away() { Err(JobError::retry("connection refused")) } else { Ok(Step::Done(())) }
 });
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_not_charged_for_outages_of_a_night() {
     for (outages, away, serves) in [(1, secs(12 * 3600), secs(30)), (90, secs(600), secs(15))] {
-        let (store, cache, runs) = (memory::store(), Arc::new(Cache::default()), Arc::default());
+        let (store, cache, runs) = (memory::store(), Arc::new(Service::default()), Arc::default());
         let limits = Limits { attempts: 1, ..Limits::default() };
         let job = Long(Arc::clone(&cache), Arc::clone(&runs));
         let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
         let worker = worker.job(job).limits::<Long>(limits).depends::<Long>(Depends::needs(["cache"]));
         let _worker = start_built(worker);
-        enqueue::<Long>(&store, 8).await;
+        enqueue_of::<Long>(&store, 8).await;
         for _ in 0..outages {
             sleep(serves).await;
             cache.set_away(true);
@@ -277,11 +234,11 @@ async fn a_job_is_not_charged_for_outages_of_a_night() {
 }
 
 /// Waits for an answer of the cache, by a client of its own that has no limit.
-struct Waiting(Arc<Cache>);
+struct Waiting(Arc<Service>);
 job!(Waiting, "waiting", |me, _cx| {
     loop {
         sleep(ms(100)).await;
-        if !me.0.is_away.load(Relaxed) {
+        if !me.0.is_away() {
             return Ok(Step::Done(()));
         }
     }
@@ -291,14 +248,14 @@ job!(Waiting, "waiting", |me, _cx| {
 async fn a_job_that_stands_still_because_what_it_needs_hangs_is_not_charged() {
     // A probe may find that it is away before, and have the job yield.
     for _ in 0..4 {
-        let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+        let (store, cache) = (memory::store(), Arc::new(Service::default()));
         let limits = Limits { attempts: 1, stall_after: Some(secs(10)), ..Limits::default() };
         let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
         let worker = worker.job(Waiting(cache.clone())).limits::<Waiting>(limits);
         let _worker = start_built(worker.depends::<Waiting>(Depends::needs(["cache"])));
         sleep(secs(1)).await;
         cache.set_away(true);
-        enqueue::<Waiting>(&store, 1).await;
+        enqueue_of::<Waiting>(&store, 1).await;
         sleep(secs(30)).await;
         cache.set_away(false);
         emptied(&store, secs(300)).await;
@@ -312,7 +269,8 @@ job!(Failing, "failing", |_me, _cx| Err(JobError::retry("a defect of its own")))
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_fail_by_their_own_fault_while_what_they_need_serves_slow_no_other_kind() {
-    let (store, cache, quick) = (memory::store(), Arc::new(Cache::default()), Arc::<AtomicUsize>::default());
+    let (store, cache, quick) =
+        (memory::store(), Arc::new(Service::default()), Arc::<AtomicUsize>::default());
     let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
     let worker = worker.dependency("cache", cache).job(Quick(Arc::clone(&quick)));
     let worker = worker.job(Failing).depends::<Failing>(Depends::needs(["cache"]));
@@ -346,13 +304,13 @@ job!(Looking, "looking", |me, cx| {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_waits_for_a_slot_when_what_it_needs_goes_is_not_begun() {
-    let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+    let (store, cache) = (memory::store(), Arc::new(Service::default()));
     let looking = Looking { begun: Arc::default(), in_vain: Arc::default() };
     let (begun, in_vain) = (Arc::clone(&looking.begun), Arc::clone(&looking.in_vain));
     let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
     let worker = worker.dependency("cache", cache.clone());
     let _worker = start_built(worker.job(looking).depends::<Looking>(Depends::needs(["cache"])));
-    enqueue::<Looking>(&store, 4_000).await;
+    enqueue_of::<Looking>(&store, 4_000).await;
     for _ in 0..3 {
         sleep(secs(12)).await;
         let before = begun.load(Relaxed);

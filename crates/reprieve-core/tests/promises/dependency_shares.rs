@@ -1,30 +1,16 @@
 //! How many slots the kinds that use what is away leave to others, and how soon they have all of them again.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
-use reprieve_core::dependency::Dependency;
 use reprieve_core::memory;
-use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Settings, Worker};
-use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use reprieve_core::{JobContext, NewJob, Producer, Step};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::service::{Service, enqueue_of, job};
 use crate::support::{cancel, emptied, ms, secs, settings, start_built, within};
-
-#[derive(Debug, Default)]
-struct Service {
-    is_away: AtomicBool,
-}
-
-#[async_trait]
-impl Dependency for Service {
-    async fn probe(&self) -> Result<(), String> {
-        if self.is_away.load(Relaxed) { Err("refused".to_owned()) } else { Ok(()) }
-    }
-}
 
 /// How the calls of jobs fare.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,43 +90,25 @@ impl Using {
     }
 }
 
-/// Declares a kind of job without arguments, of one step.
-macro_rules! job {
-    ($job:ident, $kind:literal, |$me:ident, $cx:ident| $step:expr) => {
-        #[async_trait]
-        impl Job for $job {
-            const KIND: &'static str = $kind;
-            type Args = ();
-            type Checkpoint = ();
-            type Output = ();
-
-            fn begin(&self, (): &()) {}
-
-            async fn step(&self, $cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-                let $me = self;
-                $step;
-                Ok(Step::Done(()))
-            }
-        }
-    };
-}
-
 /// Uses nothing.
 struct Quick(Arc<AtomicUsize>);
 job!(Quick, "quick", |me, _cx| {
     sleep(ms(20)).await;
     me.0.fetch_add(1, Relaxed);
+    Ok(Step::Done(()))
 });
 
 struct One(Arc<Using>);
-job!(One, "one", |me, cx| me.0.run(cx, "one").await);
+job!(One, "one", |me, cx| {
+    me.0.run(cx, "one").await;
+    Ok(Step::Done(()))
+});
 
 struct Other(Arc<Using>);
-job!(Other, "other", |me, cx| me.0.run(cx, "other").await);
-
-async fn enqueue<J: Job<Args = ()>>(store: &Store, count: usize) {
-    Producer::new(store.clone()).enqueue(vec![NewJob::of::<J>(&()).unwrap(); count]).await.unwrap();
-}
+job!(Other, "other", |me, cx| {
+    me.0.run(cx, "other").await;
+    Ok(Step::Done(()))
+});
 
 /// A backlog of two kinds that use a service each, whose calls fare so from second 2 on.
 struct Scene {
@@ -167,24 +135,24 @@ impl Scene {
         let _worker = start_built(worker);
         sleep(secs(2)).await;
         using.set(self.calls);
-        services.iter().zip(self.are_away).for_each(|(service, away)| service.is_away.store(away, Relaxed));
+        services.iter().zip(self.are_away).for_each(|(service, away)| service.set_away(away));
         sleep(secs(5)).await;
         let (mut sent, mut used, mut slow_seconds) = (0, 0, 0);
         for second in 0..60 + self.minutes * 60 {
             // Some wait always.
             if used < 200 + using.done.load(Relaxed) {
                 for _ in 0..100 {
-                    enqueue::<One>(&store, 1).await;
+                    enqueue_of::<One>(&store, 1).await;
                     if self.are_both {
-                        enqueue::<Other>(&store, 1).await;
+                        enqueue_of::<Other>(&store, 1).await;
                     } else {
-                        enqueue::<One>(&store, 1).await;
+                        enqueue_of::<One>(&store, 1).await;
                     }
                 }
                 used += 200;
             }
             if second >= 60 {
-                enqueue::<Quick>(&store, 2).await;
+                enqueue_of::<Quick>(&store, 2).await;
                 sent += 2;
             }
             sleep(secs(1)).await;
@@ -257,7 +225,7 @@ async fn calls_that_are_dropped_with_their_jobs_take_no_slots_from_the_next_ones
     emptied(&store, secs(60)).await;
     using.set(Calls::Slow);
     let began = Instant::now();
-    enqueue::<One>(&store, 24).await;
+    enqueue_of::<One>(&store, 24).await;
     within(secs(60), "all are done", async || using.done.load(Relaxed) == 24).await;
     assert!(began.elapsed() < secs(18), "{:?} for three times five seconds", began.elapsed());
 }
@@ -272,6 +240,7 @@ job!(Long, "long", |me, cx| {
     let _answer = cx.dependency("one").call(call, |_| true).await;
     sleep(secs(60 * (30 + number * 37 % 61))).await;
     me.0.running.fetch_sub(1, Relaxed);
+    Ok(Step::Done(()))
 });
 
 #[tokio::test(start_paused = true)]
@@ -283,11 +252,11 @@ async fn after_an_outage_all_slots_are_used_although_jobs_that_did_without_run_o
     let _worker = start_built(worker);
     sleep(secs(2)).await;
     using.set(Calls::Fail);
-    enqueue::<Long>(&store, 100).await;
+    enqueue_of::<Long>(&store, 100).await;
     sleep(secs(1)).await;
-    service.is_away.store(true, Relaxed);
+    service.set_away(true);
     sleep(secs(5)).await;
-    service.is_away.store(false, Relaxed);
+    service.set_away(false);
     using.set(Calls::Serve);
     let mut idle = Vec::new();
     for minute in 1..180 {

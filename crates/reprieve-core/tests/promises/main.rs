@@ -46,6 +46,7 @@ mod own_ids;
 mod pressure;
 mod redrive;
 mod retention;
+mod service;
 mod settlements;
 mod shards;
 mod shared_values;

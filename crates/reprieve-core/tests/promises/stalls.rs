@@ -2,11 +2,9 @@
 //! neither.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reprieve_core::dependency::Dependency;
 use reprieve_core::ledger::Ledger;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{InFlight, Store};
@@ -16,6 +14,7 @@ use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
+use crate::service::Service;
 use crate::support::{
     Running, emptied, leased, poisoned, record, secs, send_args, settings, start_built, start_job, within,
 };
@@ -185,23 +184,11 @@ async fn a_job_that_stands_still_for_its_limit_fails_with_its_place_and_keeps_it
     }
 }
 
-#[derive(Debug, Default)]
-struct Cache {
-    is_away: AtomicBool,
-}
-
-#[async_trait]
-impl Dependency for Cache {
-    async fn probe(&self) -> Result<(), String> {
-        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
-    }
-}
-
 /// It is asked to yield when that goes away, and hangs in a call to it.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_hangs_is_stopped_also_where_what_it_needs_goes_away_meanwhile() {
     for back_after in [None, Some(secs(60))] {
-        let (store, cache) = (memory::store(), Arc::new(Cache::default()));
+        let (store, cache) = (memory::store(), Arc::new(Service::default()));
         let limits = Limits { stall_after: Some(secs(60)), attempts: 3, ..Limits::default() };
         let worker = Worker::builder(store.clone()).settings(settings()).dependency("cache", cache.clone());
         let worker =
@@ -209,9 +196,9 @@ async fn a_job_that_hangs_is_stopped_also_where_what_it_needs_goes_away_meanwhil
         let worker = start_built(worker);
         send_args::<Hanging>(&store, &Hangs { after: 1, deaf: true }).await;
         sleep(secs(30)).await;
-        cache.is_away.store(true, Relaxed);
+        cache.set_away(true);
         sleep(back_after.unwrap_or(secs(120))).await;
-        cache.is_away.store(back_after.is_none(), Relaxed);
+        cache.set_away(back_after.is_none());
         within(secs(120), "its stop", async || stopped(&worker) == 1 && leased(&store).await == 0).await;
         worker.kill().await;
     }

@@ -1,10 +1,9 @@
 //! Threads that never come back: their slots are replaced, and when half are stuck the worker ends.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
 use reprieve_core::clock::unix_millis;
-use reprieve_core::dependency::Dependency;
 use reprieve_core::ledger::{Ledger, Summary};
 use reprieve_core::memory::{self, Fault, Faults};
 use reprieve_core::ports::Store;
@@ -18,6 +17,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::service::Service;
 use crate::support::*;
 
 /// Blocks its thread until the other end is dropped, if its arguments say so.
@@ -159,21 +159,9 @@ async fn a_slot_whose_thread_does_not_return_is_replaced_until_it_does_and_its_j
     blocking.jobs.shutdown_background();
 }
 
-#[derive(Debug, Default)]
-struct Cache {
-    is_away: AtomicBool,
-}
-
-#[async_trait::async_trait]
-impl Dependency for Cache {
-    async fn probe(&self) -> Result<(), String> {
-        if self.is_away.load(Relaxed) { Err("connection refused".to_owned()) } else { Ok(()) }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
-    let cache = Arc::new(Cache::default());
+    let cache = Arc::new(Service::default());
     let blocking = start(8, limits(), |worker| {
         // Without it, half of the slots may begin jobs that use it, and as many of these as are stuck later.
         let worker = worker.dependency("cache", cache.clone()).job(Meet(Arc::new(Barrier::new(4))));
@@ -182,7 +170,7 @@ async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
     });
     blocking.send(true, 1).await;
     within(secs(600), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
-    cache.is_away.store(true, Relaxed);
+    cache.set_away(true);
     sleep(secs(20)).await;
     let together = (0..8).map(|_| NewJob::of::<Meet>(&()).unwrap()).collect();
     Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
@@ -208,7 +196,7 @@ async fn a_worker_with_half_of_its_slots_stuck_releases_the_rest_and_ends_withou
 }
 
 /// Four threads that block, and jobs of a limit of a minute that need a cache.
-async fn blocked(cache: &Arc<Cache>) -> Blocking {
+async fn blocked(cache: &Arc<Service>) -> Blocking {
     let limits = Limits { step_timeout: Some(secs(60)), ..limits() };
     let blocking = start(4, limits, |worker| {
         worker.dependency("cache", cache.clone()).depends::<Block>(Depends::needs(["cache"]))
@@ -233,11 +221,11 @@ async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
 /// They are asked to yield, without a deadline.
 #[tokio::test(start_paused = true)]
 async fn threads_that_block_are_stuck_slots_also_where_what_their_jobs_need_goes_away() {
-    let cache = Arc::new(Cache::default());
+    let cache = Arc::new(Service::default());
     let blocking = blocked(&cache).await;
-    cache.is_away.store(true, Relaxed);
+    cache.set_away(true);
     sleep(secs(60)).await;
-    cache.is_away.store(false, Relaxed);
+    cache.set_away(false);
     ends_as_stuck(blocking).await;
 }
 

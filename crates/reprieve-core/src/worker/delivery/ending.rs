@@ -671,7 +671,7 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        let (run, blocks) = (&assignment.run, may_block(&assignment, &task));
+        let (run, unreturned) = (&assignment.run, may_block(&assignment, &task));
         let timed_out = match run.hung.get() {
             Some(hang) => Some(TimedOut::Stall(hang.still)),
             None if run.has_deadline() => None,
@@ -698,7 +698,7 @@ impl Guardian {
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
-        DeliveryReport { blocks, task: Some(task), ..report }
+        DeliveryReport { blocks: unreturned, task: Some(task), ..report }
     }
 
     /// Ends a delivery whose message is lost while its job runs.

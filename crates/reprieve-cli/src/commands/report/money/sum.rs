@@ -267,12 +267,12 @@ impl Sums {
         Self { saved_micros: micros(self.regular) - micros(self.cost), ..self }
     }
 
-    /// What was saved, for text: what is not nothing is never shown as nothing.
+    /// The savings for text: an amount other than zero is never shown as zero.
     pub(super) fn saved_micros_shown(&self) -> i128 {
         if self.saved_micros == 0 { self.saved_nanos().signum() } else { self.saved_micros }
     }
 
-    /// What was saved, in billionths: below zero where Spot cost more.
+    /// The savings in billionths: below zero where Spot cost more.
     pub(super) fn saved_nanos(&self) -> i128 {
         let nanos = |cost: Cost| i128::try_from(cost.nanos()).unwrap_or(i128::MAX);
         nanos(self.regular).saturating_sub(nanos(self.cost))
