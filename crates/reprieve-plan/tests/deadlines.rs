@@ -170,6 +170,22 @@ fn the_programme_costs_least_over_two_days() {
 }
 
 #[test]
+fn the_programme_costs_no_more_in_the_windows_of_a_short_trace() {
+    // Two weeks, as a team has them after its first batches. Each is a setting: its windows overlap, and one that is
+    // calmer than its law is calmer in all of them.
+    let task = task(48, 25);
+    let markets = [(90, 120), (90, 60), (90, 30), (75, 600), (50, 120)];
+    let traces =
+        markets.iter().flat_map(|(percent, minutes)| (1..=6).map(move |seed| (*percent, *minutes, seed)));
+    let traces = traces.map(|(percent, minutes, seed)| {
+        let chain = Markov { available: f64::from(percent) / 100.0, mean_up_ms: minutes * MINUTE_MS };
+        let windows = chain.series(14 * 24 * HOUR_MS, seed).draw_windows(task.deadline_ms, 300, SEED);
+        (format!("two weeks of {percent} %, {minutes} min, seed {seed}"), windows)
+    });
+    check_costs(&task, &traces.collect::<Vec<_>>(), 0.05);
+}
+
+#[test]
 fn the_programme_costs_least_where_spot_is_no_markov_chain() {
     let task = task(24, 25);
     let regimes = [(2, 70, 6), (5, 85, 12), (10, 95, 24), (30, 95, 36)].map(|(scarce, plenty, hours)| {

@@ -468,7 +468,7 @@ fn deadline_policies_that_would_take_long_have_fewer_windows_or_none_and_it_is_s
     {
         let deadline_ms = Some(hours * HOUR_MS);
         let few = Inputs { evictions: known.clone(), deadline_ms, runs: 40, ..inputs() };
-        let plan = plan(&Inputs { events_max: 10 * 963 * 17, jobs_ms: vec![MINUTE_MS; 4], ..few });
+        let plan = plan(&Inputs { events_max: 40 * 963 * 17, jobs_ms: vec![MINUTE_MS; 4], ..few });
         assert!(plan.policies.iter().all(|row| row.runs == windows), "{:?}", plan.policies);
         assert_eq!(plan.policies.len(), if windows == 0 { 0 } else { 3 });
         let found = plan.assumptions.iter().find(|it| it.subject == "deadline policies");

@@ -16,7 +16,7 @@ use crate::task::{Task, TaskError};
 const WINDOWS_MIN: u32 = 10;
 
 /// The events of a run that take as long as a decision of all policies.
-const EVENTS_OF_DECISION: u64 = 10;
+const EVENTS_OF_DECISION: u64 = 40;
 
 /// What a deadline policy costs.
 #[derive(Clone, Debug, PartialEq)]

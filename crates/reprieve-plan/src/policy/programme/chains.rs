@@ -18,6 +18,16 @@ const FACTOR: f64 = 2.5;
 const PRIOR_CHANGES: f64 = 1.0;
 const PRIOR_MS: f64 = 2_700_000.0;
 
+/// How many points of its distribution stand for a rate from one that is solved to the next.
+const POINTS: usize = 4;
+
+/// Less weight of a rate, or of a chain, than that is none. A decision looks at a dozen chains then, and not at 49.
+const LITTLE: f64 = 0.05;
+const LITTLE_OF_CHAIN: f64 = 0.02;
+
+/// The logarithm of a part that is not worth an exponential.
+const FAR: f64 = -7.0;
+
 /// A two-state chain by its rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Chain {
@@ -33,23 +43,15 @@ impl Chain {
         rates().flat_map(|loss| rates().map(move |back| Self { loss, back }))
     }
 
-    /// The mean of the rates that the history leaves possible: with the prior, gamma distributions.
-    pub(super) fn estimate(history: &History) -> Self {
-        Self {
-            loss: posterior_mean(history.losses, history.up_ms),
-            back: posterior_mean(history.returns, history.down_ms),
-        }
-    }
-
-    /// The four solved chains around this one, by their index in [`Self::all`], and their weights.
-    pub(super) fn neighbours(&self) -> [(usize, f64); 4] {
-        let ((loss, loss_part), (back, back_part)) = (position(self.loss), position(self.back));
-        [
-            (loss * MEANS + back, (1.0 - loss_part) * (1.0 - back_part)),
-            (loss * MEANS + back + 1, (1.0 - loss_part) * back_part),
-            ((loss + 1) * MEANS + back, loss_part * (1.0 - back_part)),
-            ((loss + 1) * MEANS + back + 1, loss_part * back_part),
-        ]
+    /// The solved chains that the history and the prior leave likely, by their index in [`Self::all`], and their
+    /// weights.
+    pub(super) fn likely(history: &History) -> impl Iterator<Item = (usize, f64)> {
+        let back = weights(history.returns, history.down_ms);
+        let losses = weights(history.losses, history.up_ms).into_iter().enumerate();
+        let both = losses.flat_map(move |(row, loss)| {
+            back.into_iter().enumerate().map(move |(column, back)| (row * MEANS + column, loss * back))
+        });
+        both.filter(|(_, weight)| *weight > LITTLE_OF_CHAIN)
     }
 }
 
@@ -57,68 +59,81 @@ fn rates() -> impl Iterator<Item = f64> {
     std::iter::successors(Some(1.0 / SHORTEST_MS), |rate| Some(rate / FACTOR)).take(MEANS)
 }
 
+/// The weights of the solved rates after `changes` in a time, with the prior: a gamma distribution of the logarithm, at four
+/// points from each solved rate to the next, each shared by the two. Little weights are left out, for the speed of it.
+///
+/// Costs are averaged, and not rates: a market that may be calm is not the same as one that is half as calm for sure.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn posterior_mean(changes: u32, time_ms: u64) -> f64 {
-    (PRIOR_CHANGES + f64::from(changes)) / (PRIOR_MS + time_ms as f64)
-}
-
-/// The last solved rate that is not below `rate`, but not the last of all, and the way from it to the next.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "clamped to the few solved rates"
-)]
-fn position(rate: f64) -> (usize, f64) {
-    let position = (-(rate * SHORTEST_MS).ln() / FACTOR.ln()).clamp(0.0, (MEANS - 1) as f64);
-    let index = (position as usize).min(MEANS - 2);
-    (index, position - index as f64)
+fn weights(changes: u32, time_ms: u64) -> [f64; MEANS] {
+    let (changes, time_ms) = (PRIOR_CHANGES + f64::from(changes), PRIOR_MS + time_ms as f64);
+    let (mut rate_times_time, mut log) = (time_ms / SHORTEST_MS, (time_ms / SHORTEST_MS).ln());
+    let log_step = -FACTOR.ln() / POINTS as f64;
+    let step = log_step.exp();
+    let likelihoods: [f64; (MEANS - 1) * POINTS + 1] = std::array::from_fn(|_| {
+        let likelihood = changes * log - rate_times_time;
+        rate_times_time *= step;
+        log += log_step;
+        likelihood
+    });
+    let most = likelihoods.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut weights = [0.0; MEANS];
+    for (point, likelihood) in likelihoods.iter().enumerate() {
+        let (index, to_next) = (point / POINTS, (point % POINTS) as f64 / POINTS as f64);
+        let likely = if likelihood - most < FAR { 0.0 } else { (likelihood - most).exp() };
+        weights[index] += likely * (1.0 - to_next);
+        if let Some(next) = weights.get_mut(index + 1) {
+            *next += likely * to_next;
+        }
+    }
+    let sum: f64 = weights.iter().sum();
+    weights.map(|weight| if weight < sum * LITTLE { 0.0 } else { weight / sum })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Chain, PRIOR_CHANGES, PRIOR_MS};
+    use super::Chain;
     use crate::history::History;
 
     const HOUR_MS: u64 = 3_600_000;
 
-    #[test]
-    fn without_history_the_prior_is_the_estimate() {
-        let chain = Chain::estimate(&History::default());
-        assert_eq!(chain, Chain { loss: PRIOR_CHANGES / PRIOR_MS, back: PRIOR_CHANGES / PRIOR_MS });
-    }
-
-    #[test]
-    fn a_long_history_outweighs_the_prior() {
-        let history = History {
-            up_ms: 500 * HOUR_MS,
-            down_ms: 1000 * HOUR_MS,
-            losses: 100,
-            returns: 100,
-            ..History::default()
+    /// The mean times with Spot and without it that a history leaves, by the weights of the solved chains.
+    fn means_h(history: &History) -> [f64; 2] {
+        let chains: Vec<_> = Chain::all().collect();
+        let mean = |rate: fn(&Chain) -> f64| {
+            let log: f64 =
+                Chain::likely(history).map(|(index, weight)| weight * rate(&chains[index]).ln()).sum();
+            (-log).exp() / 3.6e6
         };
-        let chain = Chain::estimate(&history);
-        assert!((chain.loss * 5.0 * 3.6e6 - 1.0).abs() < 0.02, "{chain:?}");
-        assert!((chain.back * 10.0 * 3.6e6 - 1.0).abs() < 0.02, "{chain:?}");
+        [mean(|chain| chain.loss), mean(|chain| chain.back)]
     }
 
     #[test]
-    fn a_solved_chain_is_its_own_neighbour() {
-        for (index, chain) in Chain::all().enumerate() {
-            let own: f64 = chain
-                .neighbours()
-                .iter()
-                .filter(|(other, _)| *other == index)
-                .map(|(_, weight)| weight)
-                .sum();
-            assert!((own - 1.0).abs() < 1e-9, "{index}: {:?}", chain.neighbours());
+    fn most_of_the_weight_is_kept_whatever_the_history() {
+        for (changes, time_ms) in [(0, 0), (0, u64::MAX), (u32::MAX, 0), (u32::MAX, u64::MAX), (7, HOUR_MS)] {
+            let (losses, returns, up_ms, down_ms) = (changes, changes, time_ms, time_ms);
+            let history = History { up_ms, down_ms, losses, returns, ..History::default() };
+            let weights: Vec<f64> = Chain::likely(&history).map(|(_, weight)| weight).collect();
+            let sum: f64 = weights.iter().sum();
+            assert!((0.7..1.000_001).contains(&sum), "{changes} in {time_ms}: {weights:?}");
         }
     }
 
     #[test]
-    fn chains_beyond_the_solved_ones_are_the_nearest() {
-        let (fast, slow) = (Chain { loss: 1.0, back: 1.0 }, Chain { loss: 1e-12, back: 1e-12 });
-        assert_eq!(fast.neighbours()[0], (0, 1.0));
-        assert_eq!(slow.neighbours()[3], (48, 1.0));
+    fn without_history_most_chains_are_likely() {
+        let history = History::default();
+        let [up, down] = means_h(&history);
+        assert!((up - down).abs() < 1e-9, "{up} h and {down} h");
+        let likely = Chain::likely(&history).count();
+        assert!(likely > 12, "{likely} of 49");
+    }
+
+    #[test]
+    fn a_long_history_outweighs_the_prior_and_leaves_little_doubt() {
+        let (losses, returns) = (100, 100);
+        let history =
+            History { up_ms: 500 * HOUR_MS, down_ms: 1000 * HOUR_MS, losses, returns, ..History::default() };
+        let [up, down] = means_h(&history);
+        assert!((up / 5.0 - 1.0).abs() < 0.02 && (down / 10.0 - 1.0).abs() < 0.02, "{up} {down}");
+        assert!(Chain::likely(&history).count() <= 9);
     }
 }

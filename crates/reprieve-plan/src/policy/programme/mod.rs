@@ -12,14 +12,22 @@ use table::{Grid, Table};
 /// The cheapest place in expectation, for a Spot market that is a two-state Markov chain.
 ///
 /// [`Programme::new`] solves the programme for 49 chains: the least expected cost for every work left, slack,
-/// place, and state of Spot. Each decision estimates the chain from the history and a weak prior,
-/// interpolates between the four solved chains around it, and takes the cheapest place. The net is part of
-/// the programme: without slack, all work that is left costs the regular price.
+/// place, and state of Spot. Each decision weighs the solved chains by what the history and a weak prior leave
+/// likely, and takes the place that is cheapest in their mean; in doubt it waits. The net is part of the programme:
+/// without slack, all work that is left costs the regular price.
 #[derive(Debug)]
 pub struct Programme {
     grid: Grid,
     tables: Vec<Table>,
 }
+
+/// By which part of all that is left a regular machine must be the cheaper one before Spot has come back once. The part
+/// shrinks with the square root of the returns, as what is not known of the market does.
+///
+/// The programme takes the chain for known, and so sees no worth in a wait that shows how soon Spot comes back. Without
+/// the part it costs up to 1.2 % more than greedy in markets that lose Spot often and get it back soon, and 0.8 % with
+/// it; with more it saves less where Spot stays away for hours.
+const DOUBT: f64 = 0.002;
 
 impl Programme {
     /// Solves the programme for a task, which takes some 20 ms; a policy for that task only.
@@ -34,14 +42,18 @@ impl Programme {
 
     fn cheapest(&self, moment: &Moment<'_>, places: &[Place]) -> Place {
         let point = self.grid.point(moment);
-        let chains = Chain::estimate(moment.history).neighbours();
+        let chains: Vec<_> = Chain::likely(moment.history).collect();
         let cost = |place: Place| -> f64 {
             chains
                 .iter()
                 .map(|(index, weight)| weight * self.tables[*index].cost(&self.grid, &point, place))
                 .sum()
         };
-        let costs = places.iter().map(|place| (*place, cost(*place)));
+        let doubt = DOUBT / (1.0 + f64::from(moment.history.returns)).sqrt();
+        let costs = places.iter().map(|place| {
+            let moves_to_regular = *place == Place::Regular && moment.place != Place::Regular;
+            (*place, cost(*place) * if moves_to_regular { 1.0 + doubt } else { 1.0 })
+        });
         costs.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Place::Regular, |(place, _)| place)
     }
 }
