@@ -252,7 +252,7 @@ impl DependencyHandle {
 
     /// Whether most of those who use it do without it, or should for the sake of others: see [`Users`].
     pub(crate) fn is_done_without(&self) -> bool {
-        self.is_away() || self.inner.users.turn(|without, now| without.keeps_slots(self.inner.number, now))
+        self.is_away() || self.inner.users.turn(|without, now| without.suspects(self.inner.number, now))
     }
 
     /// Makes a call unless the breaker is open, and notes how it fared. While the breaker is half-open, only
@@ -523,8 +523,8 @@ impl DependencyHandle {
     /// The same of a job that uses it and begins when others end, or it is closed. It may be half-open again and again.
     pub(crate) fn longest_wait_to_use(&self) -> Duration {
         let away = self.lock().away_for(self.now());
-        let kept = self.inner.users.turn(|without, now| without.kept_for(self.inner.number, now));
-        away.max(kept).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
+        let suspected = self.inner.users.turn(|without, now| without.suspected_for(self.inner.number, now));
+        away.max(suspected).min(AWAY_MAX).mul_f64(0.5 + chance::fraction() / 2.0)
     }
 
     /// Returns its state as `status` shows it.

@@ -56,9 +56,9 @@ impl Users {
         names.len() - 1
     }
 
-    /// At least so many of all slots may do without at once what they use.
-    pub(crate) fn allow_without(&self, most: usize, slots: usize) {
-        self.turn(|without, _| without.allow(most, slots));
+    /// The worker has so many slots.
+    pub(crate) fn have_slots(&self, slots: usize) {
+        self.turn(|without, _| without.have_slots(slots));
     }
 
     /// Returns the number of one more run, which has not begun.
@@ -79,15 +79,15 @@ impl Users {
 
     /// No code panics while it holds the lock. Nothing else is locked meanwhile.
     pub(super) fn turn<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
-        let (turned, kept_of) = {
+        let (turned, suspected) = {
             let mut without = self.0.without.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = without.kept_since();
+            let before = without.suspicions();
             let turned = turn(&mut without, self.0.began.elapsed());
-            (turned, (without.kept_since() != before).then(|| without.kept_of()))
+            (turned, (without.suspicions() != before).then(|| without.all_suspected()))
         };
-        if let Some(kept_of) = kept_of {
+        if let Some(suspected) = suspected {
             let names = self.names().clone();
-            let of = kept_of.iter().filter_map(|number| names.get(*number).map(String::as_str));
+            let of = suspected.iter().filter_map(|number| names.get(*number).map(String::as_str));
             tracing::info!(
                 dependencies = of.collect::<Vec<_>>().join(", "),
                 "jobs that do without dependencies hold their slots for long; others have the rest of them"

@@ -11,18 +11,22 @@ use std::time::Duration;
 /// How long a job must do without to count. Others can wait for so long, and a retry or a small store takes less.
 const LONG: Duration = Duration::from_secs(2);
 
-/// For how long the slots are kept for others after the last time that many held them for long: first, and at most, where
+/// For how long a dependency stays suspected after the last time that many did without for long: first, and at most, where
 /// that happens again and again.
-const KEPT_MIN: Duration = Duration::from_secs(10);
-const KEPT_MAX: Duration = Duration::from_mins(1);
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// How many calls must have failed in a row, each of which took long, until those that take long are held to be in vain.
 const IN_VAIN: u32 = 3;
 
-/// For how long nothing must have been lacked until one job more is tried while slots are kept for others, and for how long
-/// that is on trial, unless it is answered sooner. If those that may do without had all slots with it, it is tried later.
+/// For how long nothing must have been lacked until one job more than may is tried, and for how long a job without a call
+/// tells nothing. If those that may do without had all slots with it, it is tried later.
 const QUIET: Duration = Duration::from_mins(1);
 const QUIET_FOR_LAST: Duration = Duration::from_hours(1);
+
+/// How many that were tried must have fared well in a row until nothing is suspected any more, as a half-open breaker admits
+/// all after so many calls.
+const ENOUGH: usize = 32;
 
 /// When the next time is a first one again.
 const REMEMBERED: Duration = Duration::from_mins(5);
@@ -32,12 +36,11 @@ const REMEMBERED: Duration = Duration::from_mins(5);
 pub(super) struct Without {
     /// The runs of jobs that use any.
     runs: BTreeMap<u64, Run>,
-    /// How many may do without at once, of all slots.
-    most: usize,
     slots: usize,
-    kept: Option<Kept>,
-    /// When it was judged last.
-    looked: Duration,
+    /// What jobs did without for so long that others waited for their slots, also that of before.
+    suspected: BTreeMap<usize, Suspicion>,
+    /// How often any was suspected.
+    suspicions: u64,
     /// How many calls have begun.
     calls: u64,
     /// How many calls of each have failed in a row, since the last answer, that took long.
@@ -50,6 +53,9 @@ pub(super) struct Without {
 struct Run {
     kind: &'static str,
     began: Duration,
+    /// How many of its kind may do without at once, and of all.
+    of_kind: usize,
+    in_all: usize,
     /// It was more than may do without.
     is_tried: bool,
     /// The dependencies that it uses.
@@ -63,6 +69,8 @@ struct Use {
     lack: Option<Lack>,
     /// The number of the last call that had begun when one was answered last, if any was.
     answered: Option<u64>,
+    /// Since the last lack of any run, this one has shown that the dependency serves.
+    has_shown: bool,
     /// The calls that have no answer yet: their numbers, and when they began.
     calls: Vec<(u64, Duration)>,
 }
@@ -76,14 +84,19 @@ struct Lack {
     refused: u64,
 }
 
-/// Slots are kept for others.
+/// That a dependency does not serve, although its breaker is closed. Only what shows that it serves ends that: where no job
+/// may begin, none can do without.
 #[derive(Debug, Clone)]
-struct Kept {
+struct Suspicion {
     since: Duration,
-    until: Duration,
     pause: Duration,
-    /// From those that use these, until then.
-    of: BTreeMap<usize, Duration>,
+    /// When many did without for long last, whatever it was.
+    many: Duration,
+    /// Since the last lack, it was seen to serve.
+    serves: bool,
+    /// How many that were tried have shown that since.
+    well: usize,
+    ended: Option<Duration>,
 }
 
 /// How one more job is counted, and among how many.
@@ -131,9 +144,9 @@ pub(super) enum Served {
 }
 
 impl Without {
-    /// At least so many may do without at once, of all slots.
-    pub(super) fn allow(&mut self, most: usize, slots: usize) {
-        (self.most, self.slots) = (self.most.max(most), slots);
+    /// There are so many slots.
+    pub(super) fn have_slots(&mut self, slots: usize) {
+        self.slots = slots;
     }
 
     /// Whether and how one more job may begin.
@@ -148,11 +161,19 @@ impl Without {
     }
 
     /// Whether one job more than may be is tried: what they do without may be back, and without a call nobody finds out.
+    /// The more have fared well, the more are on trial at once.
     fn may_try(&self, share: &Share<'_>, now: Duration) -> bool {
         let in_doubt = || self.runs.values().filter(|run| self.is_in_doubt(run, now));
         let quiet = if in_doubt().count() + 1 < self.slots { QUIET } else { QUIET_FOR_LAST };
         let is_quiet = |used: &usize| self.lacked.get(used).is_none_or(|lacked| *lacked + quiet <= now);
-        share.serves && share.uses.iter().all(is_quiet) && !in_doubt().any(|run| run.is_tried)
+        let well = share.uses.iter().filter_map(|used| self.suspicion(*used)).map(|it| it.well).min();
+        share.serves
+            && share.uses.iter().all(is_quiet)
+            && in_doubt().filter(|run| run.is_tried).count() <= well.unwrap_or(0)
+    }
+
+    fn suspicion(&self, used: usize) -> Option<&Suspicion> {
+        self.suspected.get(&used).filter(|it| it.ended.is_none())
     }
 
     /// Whether it does without, or may have to: it has begun lately, and had no answer yet.
@@ -168,9 +189,10 @@ impl Without {
     pub(super) fn begin(&mut self, run: u64, share: &Share<'_>, now: Duration) -> bool {
         self.look(now);
         let Some(begins) = self.admits(share, now) else { return false };
-        let is_tried = begins == Begins::OnTrial;
         let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
-        self.runs.insert(run, Run { kind: share.kind, began: now, is_tried, uses });
+        let (kind, of_kind, in_all) = (share.kind, share.of_kind, share.in_all);
+        let is_tried = begins == Begins::OnTrial;
+        self.runs.insert(run, Run { kind, began: now, of_kind, in_all, is_tried, uses });
         true
     }
 
@@ -208,8 +230,34 @@ impl Without {
             if how == Lacks::Refused {
                 lack.refused = calls;
             }
-            self.lacked.insert(number, now);
+            self.note_lack(number, now);
         }
+    }
+
+    /// What was seen of it before tells nothing any more.
+    fn note_lack(&mut self, used: usize, now: Duration) {
+        self.lacked.insert(used, now);
+        if let Some(suspicion) = self.suspected.get_mut(&used) {
+            (suspicion.serves, suspicion.well) = (false, 0);
+        }
+        self.runs
+            .values_mut()
+            .filter_map(|run| run.uses.get_mut(&used))
+            .for_each(|its| its.has_shown = false);
+    }
+
+    /// A run has shown that it serves.
+    fn note_well(&mut self, run: u64, used: usize) {
+        let Some(run) = self.runs.get_mut(&run) else { return };
+        let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
+        let Some(its) = run.uses.get_mut(&used) else { return };
+        suspicion.serves = true;
+        suspicion.well += usize::from(run.is_tried && !std::mem::replace(&mut its.has_shown, true));
+    }
+
+    /// Whether this is later than the last lack.
+    fn is_after_lack(&self, used: usize, at: Duration) -> bool {
+        self.lacked.get(&used).is_none_or(|lacked| *lacked < at)
     }
 
     /// It does so no longer.
@@ -239,6 +287,9 @@ impl Without {
         if let Served::Called(number) = how {
             its.end_call(number);
         }
+        if is_answer && self.is_after_lack(used, now) {
+            self.note_well(run, used);
+        }
     }
 
     /// It has given up the call of this number, for which it may have waited in vain. If another one was answered since,
@@ -260,52 +311,82 @@ impl Without {
     /// It ends, or uses nothing any more.
     pub(super) fn end(&mut self, run: u64, now: Duration) {
         self.look(now);
+        self.show_what_was_not_lacked(run);
         self.runs.remove(&run);
     }
 
-    /// Whether slots are kept for others now, from those that use this one.
-    pub(super) fn keeps_slots(&mut self, used: usize, now: Duration) -> bool {
+    /// What a run has not lacked, and does not wait for, serves as far as this run goes, if it began after the last lack.
+    fn show_what_was_not_lacked(&mut self, number: u64) {
+        let Some(run) = self.runs.get(&number) else { return };
+        let is_shown = |(used, its): &(&usize, &Use)| {
+            its.lack.is_none() && its.calls.is_empty() && self.is_after_lack(**used, run.began)
+        };
+        let shown: Vec<_> = run.uses.iter().filter(is_shown).map(|(used, _)| *used).collect();
+        for used in shown {
+            self.note_well(number, used);
+        }
+    }
+
+    /// Whether it is suspected not to serve: those that use it have a share of the slots then.
+    pub(super) fn suspects(&mut self, used: usize, now: Duration) -> bool {
         self.look(now);
-        self.kept.as_ref().is_some_and(|kept| kept.of.get(&used).is_some_and(|until| now < *until))
+        self.suspicion(used).is_some()
     }
 
-    /// Returns since when slots are kept for others, or were last.
-    pub(super) fn kept_since(&self) -> Option<Duration> {
-        self.kept.as_ref().map(|kept| kept.since)
+    /// Returns how often any was suspected.
+    pub(super) fn suspicions(&self) -> u64 {
+        self.suspicions
     }
 
-    /// Returns from those that use which ones.
-    pub(super) fn kept_of(&self) -> Vec<usize> {
-        self.kept.iter().flat_map(|kept| kept.of.keys().copied()).collect()
+    /// Returns which ones are.
+    pub(super) fn all_suspected(&self) -> Vec<usize> {
+        self.suspected.keys().copied().filter(|used| self.suspicion(*used).is_some()).collect()
     }
 
-    /// Returns for how long slots have been kept for others, from those that use this one.
-    pub(super) fn kept_for(&mut self, used: usize, now: Duration) -> Duration {
-        let is_kept = self.keeps_slots(used, now);
-        self.kept.as_ref().filter(|_| is_kept).map_or(Duration::ZERO, |kept| now.saturating_sub(kept.since))
+    /// Returns for how long it has been suspected, and no longer than until one more job is tried.
+    pub(super) fn suspected_for(&mut self, used: usize, now: Duration) -> Duration {
+        self.look(now);
+        self.suspicion(used).map_or(Duration::ZERO, |it| now.saturating_sub(it.since).min(QUIET))
     }
 
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
     /// become more that do so for long.
     fn look(&mut self, now: Duration) {
-        let looked = std::mem::replace(&mut self.looked, now);
-        if let Some(kept) = self.kept.as_mut().filter(|kept| looked <= kept.until) {
-            let long = Long::at(&self.runs, &self.in_vain, now.min(kept.until));
-            if long.runs > 0 && long.runs * 2 >= self.most {
-                kept.until = now + kept.pause;
-                kept.of.extend(long.most_lacked().map(|used| (used, kept.until)));
-            }
-            if now < kept.until {
-                return;
+        let long = Long::at(&self.runs, &self.in_vain, now);
+        if !self.suspected.is_empty() {
+            self.end_suspicions(&long, now);
+        }
+        if long.is_too_many() {
+            for used in long.most_lacked() {
+                self.suspect(used, now);
             }
         }
-        let long = Long::at(&self.runs, &self.in_vain, now);
-        if long.runs > self.most {
-            let again = self.kept.as_ref().filter(|kept| now.saturating_sub(kept.until) < REMEMBERED);
-            let pause = again.map_or(KEPT_MIN, |kept| (kept.pause * 2).min(KEPT_MAX));
-            let until = now + pause;
-            let of = long.most_lacked().map(|used| (used, until)).collect();
-            self.kept = Some(Kept { since: now, until, pause, of });
+    }
+
+    fn suspect(&mut self, used: usize, now: Duration) {
+        let before = self.suspected.get(&used);
+        if before.is_some_and(|it| it.ended.is_none()) {
+            return;
+        }
+        let again = before.filter(|it| it.ended.is_some_and(|ended| now.saturating_sub(ended) < REMEMBERED));
+        let pause = again.map_or(PAUSE_MIN, |it| (it.pause * 2).min(PAUSE_MAX));
+        let suspicion = Suspicion { since: now, pause, many: now, serves: false, well: 0, ended: None };
+        self.suspected.insert(used, suspicion);
+        self.suspicions += 1;
+    }
+
+    fn end_suspicions(&mut self, long: &Long, now: Duration) {
+        let old = self.runs.iter().filter(|(_, run)| run.began + QUIET <= now).map(|(run, _)| *run);
+        for run in old.collect::<Vec<_>>() {
+            self.show_what_was_not_lacked(run);
+        }
+        for (used, it) in self.suspected.iter_mut().filter(|(_, it)| it.ended.is_none()) {
+            if long.are_many() {
+                it.many = now;
+            }
+            let lacked = self.lacked.get(used).copied().unwrap_or_default();
+            let is_over = it.serves && it.many.max(lacked) + it.pause <= now || it.well >= ENOUGH;
+            it.ended = is_over.then_some(now);
         }
     }
 }
@@ -330,24 +411,45 @@ fn are_in_vain(in_vain: &BTreeMap<usize, u32>, used: usize) -> bool {
 }
 
 /// Those that do without for long.
+#[derive(Default)]
 struct Long {
     /// Each counts once, however much it does without.
     runs: usize,
     /// How many lack each.
     of: BTreeMap<usize, usize>,
+    /// How many of each kind there are, and may be.
+    kinds: BTreeMap<&'static str, (usize, usize)>,
+    /// How many there may be in all, by the least of what their kinds may.
+    most: usize,
 }
 
 impl Long {
     fn at(runs: &BTreeMap<u64, Run>, in_vain: &BTreeMap<usize, u32>, at: Duration) -> Self {
-        let mut long = Self { runs: 0, of: BTreeMap::new() };
+        let mut long = Self { most: usize::MAX, ..Self::default() };
         for run in runs.values() {
             let is_lacked = |(used, its): &(&usize, &Use)| its.is_in_want(are_in_vain(in_vain, **used), at);
             let lacked = run.uses.iter().filter(is_lacked);
             let mut lacked = lacked.map(|(used, _)| *used).peekable();
-            long.runs += usize::from(lacked.peek().is_some());
+            if lacked.peek().is_none() {
+                continue;
+            }
+            long.runs += 1;
+            long.most = long.most.min(run.in_all);
+            long.kinds.entry(run.kind).or_insert((0, run.of_kind)).0 += 1;
             lacked.for_each(|used| *long.of.entry(used).or_default() += 1);
         }
         long
+    }
+
+    /// Whether they are more than may be, so that others wait for their slots.
+    fn is_too_many(&self) -> bool {
+        self.runs > self.most || self.kinds.values().any(|(runs, most)| runs > most)
+    }
+
+    /// Whether they are at least half of those.
+    fn are_many(&self) -> bool {
+        let most = self.kinds.values().map(|(_, most)| *most).min().unwrap_or(usize::MAX).min(self.most);
+        self.runs > 0 && self.runs.saturating_mul(2) >= most
     }
 
     /// Those that are lacked by at least half of an equal part: one job in vain must not keep all of its kind waiting while
@@ -369,16 +471,23 @@ mod tests {
     /// So many runs that began at 0 s, of which half may do without.
     fn running(runs: u64) -> Without {
         let mut without = Without::default();
-        let slots = usize::try_from(runs).unwrap();
-        without.allow(slots / 2, slots);
+        without.have_slots(usize::try_from(runs).unwrap());
         (0..runs).for_each(|run| begin(&mut without, run, &[0], s(0)));
         without
     }
 
-    /// A run begins that uses these, while nothing is away.
+    /// A run begins that uses these, while nothing is away. Half of the slots may do without.
     fn begin(without: &mut Without, run: u64, uses: &[usize], now: Duration) {
-        let share = Share { kind: "k", uses, away: &[], of_kind: 0, in_all: 0, serves: true };
+        let most = without.slots.max(2) / 2;
+        let share = Share { kind: "k", uses, away: &[], of_kind: most, in_all: most, serves: true };
         assert!(without.begin(run, &share, now));
+    }
+
+    /// A run begins, whatever may be, and makes a call that is answered at once.
+    fn is_answered(without: &mut Without, run: u64, used: usize, now: Duration) {
+        begin(without, run, &[used], now);
+        let call = without.begin_call(run, used, now);
+        without.is_served(run, used, Served::Called(call), now);
     }
 
     /// All do without from `from` to `to`, and end then; as many begin.
@@ -392,16 +501,16 @@ mod tests {
     fn slots_are_kept_for_others_when_more_than_half_are_held_for_long_and_until_ten_seconds_after_that() {
         let mut without = running(8);
         (0..4).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        assert!(!without.keeps_slots(0, s(60)), "no more than may");
+        assert!(!without.suspects(0, s(60)), "no more than may");
         without.lacks(4, 0, Lacks::Called, s(60));
-        assert!(!without.keeps_slots(0, s(61)), "a moment");
-        assert!(without.keeps_slots(0, s(62)));
-        assert_eq!(without.kept_for(0, s(70)), s(8));
+        assert!(!without.suspects(0, s(61)), "a moment");
+        assert!(without.suspects(0, s(62)));
+        assert_eq!(without.suspected_for(0, s(70)), s(8));
         // All but one are served again: too few to go on with that.
         (1..8).for_each(|run| without.is_served(run, 0, Served::Reported, s(80)));
-        assert!(without.keeps_slots(0, s(89)));
-        assert!(!without.keeps_slots(0, s(90)));
-        assert_eq!(without.kept_for(0, s(90)), s(0));
+        assert!(without.suspects(0, s(89)));
+        assert!(!without.suspects(0, s(90)));
+        assert_eq!(without.suspected_for(0, s(90)), s(0));
     }
 
     #[test]
@@ -409,7 +518,7 @@ mod tests {
         let mut without = running(8);
         for second in 0..100 {
             (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(second)));
-            assert!(!without.keeps_slots(0, s(second + 1)));
+            assert!(!without.suspects(0, s(second + 1)));
             (0..4).for_each(|run| without.is_served(run, 0, Served::Reported, s(second + 1)));
             (4..8).for_each(|run| without.end(run, s(second + 1)));
             (4..8).for_each(|run| begin(&mut without, run, &[0], s(second + 1)));
@@ -420,12 +529,13 @@ mod tests {
     fn slots_stay_kept_while_nothing_happens_for_long() {
         let mut without = running(2);
         (0..2).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        assert!(without.keeps_slots(0, s(3)));
+        assert!(without.suspects(0, s(3)));
         without.end(0, s(100));
-        assert!(without.keeps_slots(0, s(3_600)), "half of those that may still do without");
+        assert!(without.suspects(0, s(3_600)), "half of those that may still do without");
         without.end(1, s(3_600));
-        assert!(without.keeps_slots(0, s(3_609)));
-        assert!(!without.keeps_slots(0, s(3_610)));
+        is_answered(&mut without, 2, 0, s(3_601));
+        assert!(without.suspects(0, s(3_609)));
+        assert!(!without.suspects(0, s(3_610)));
     }
 
     #[test]
@@ -436,15 +546,18 @@ mod tests {
         for _ in 0..5 {
             flap(&mut without, now, now + s(10));
             let ended = now + s(10);
-            let pause = (1..100).map(s).find(|pause| !without.keeps_slots(0, ended + *pause)).unwrap();
+            is_answered(&mut without, 8, 0, ended);
+            without.end(8, ended);
+            let pause = (1..100).map(s).find(|pause| !without.suspects(0, ended + *pause)).unwrap();
             pauses.push(pause);
             now = ended + pause;
         }
         assert_eq!(pauses, [10, 20, 40, 60, 60].map(s));
         now += REMEMBERED;
         flap(&mut without, now, now + s(10));
-        assert!(without.keeps_slots(0, now + s(19)));
-        assert!(!without.keeps_slots(0, now + s(20)), "a first time again");
+        is_answered(&mut without, 8, 0, now + s(11));
+        assert!(without.suspects(0, now + s(19)));
+        assert!(!without.suspects(0, now + s(20)), "a first time again");
     }
 
     #[test]
@@ -452,10 +565,10 @@ mod tests {
         let mut without = running(2);
         (0..2).for_each(|run| without.lacks(run, 0, Lacks::Looked, s(1)));
         without.is_served(0, 0, Served::Looked, s(2));
-        assert!(!without.keeps_slots(0, s(9)));
+        assert!(!without.suspects(0, s(9)));
         without.lacks(0, 0, Lacks::Called, s(9));
         without.is_served(0, 0, Served::Looked, s(10));
-        assert!(without.keeps_slots(0, s(11)));
+        assert!(without.suspects(0, s(11)));
     }
 
     #[test]
@@ -463,26 +576,37 @@ mod tests {
         let mut without = running(2);
         without.end(1, s(1));
         (0..9).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        assert!(!without.keeps_slots(0, s(9)));
+        assert!(!without.suspects(0, s(9)));
     }
 
     #[test]
     fn runs_that_do_without_different_ones_count_together_and_each_once() {
         let mut without = Without::default();
-        without.allow(4, 8);
+        without.have_slots(8);
         (0..4).for_each(|run| begin(&mut without, run, &[0], s(0)));
         (4..8).for_each(|run| begin(&mut without, run, &[1, 2], s(0)));
         (0..4).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        assert!(!without.keeps_slots(0, s(9)), "no more than may");
+        assert!(!without.suspects(0, s(9)), "no more than may");
         without.lacks(4, 1, Lacks::Called, s(9));
-        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(11))), [true, false], "one in vain");
+        assert_eq!([0, 1].map(|used| without.suspects(used, s(11))), [true, false], "one in vain");
         without.lacks(5, 1, Lacks::Called, s(11));
         without.lacks(5, 2, Lacks::Called, s(11));
-        assert_eq!([0, 1, 2].map(|used| without.keeps_slots(used, s(13))), [true, true, true]);
+        assert_eq!([0, 1, 2].map(|used| without.suspects(used, s(13))), [true, true, true]);
         // Nobody lacks the others any more, and half may go on with the first.
         (4..6).for_each(|run| without.end(run, s(14)));
-        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(23))), [true, true]);
-        assert_eq!([0, 1].map(|used| without.keeps_slots(used, s(24))), [true, false]);
+        assert_eq!([0, 1].map(|used| without.suspects(used, s(23))), [true, true]);
+        assert_eq!(
+            [0, 1].map(|used| without.suspects(used, s(9_000))),
+            [true, true],
+            "nothing has shown that it serves"
+        );
+        for run in 8..40 {
+            let share = Share { kind: "k", uses: &[1], away: &[0, 1], of_kind: 4, in_all: 4, serves: true };
+            assert!(without.begin(run, &share, s(9_000)), "{run}");
+            let call = without.begin_call(run, 1, s(9_000));
+            without.is_served(run, 1, Served::Called(call), s(9_000));
+        }
+        assert_eq!([0, 1].map(|used| without.suspects(used, s(9_000))), [true, false]);
     }
 
     #[test]
@@ -512,10 +636,10 @@ mod tests {
         without.gives_up(0, 0, first, s(1));
         without.is_served(1, 0, Served::Called(third), s(1));
         without.gives_up(1, 0, second, s(1));
-        assert!(!without.keeps_slots(0, s(3)), "the second answer was not waited for");
+        assert!(!without.suspects(0, s(3)), "the second answer was not waited for");
         let fourth = without.begin_call(1, 0, s(3));
         without.gives_up(1, 0, fourth, s(3));
-        assert!(without.keeps_slots(0, s(5)));
+        assert!(without.suspects(0, s(5)));
     }
 
     #[test]
@@ -523,9 +647,9 @@ mod tests {
         let mut without = running(2);
         let calls = [0, 1].map(|run| without.begin_call(run, 0, s(1)));
         without.fails(0, 0, calls[0], s(21));
-        assert!(!without.keeps_slots(0, s(21)), "the other may be answered");
+        assert!(!without.suspects(0, s(21)), "the other may be answered");
         without.fails(1, 0, calls[1], s(21));
-        assert!(without.keeps_slots(0, s(21)));
+        assert!(without.suspects(0, s(21)));
     }
 
     #[test]
@@ -533,11 +657,12 @@ mod tests {
         let mut without = running(4);
         let call = without.begin_call(3, 0, s(0));
         (0..3).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        assert!(without.keeps_slots(0, s(3)));
+        assert!(without.suspects(0, s(3)));
         (0..3).for_each(|run| without.end(run, s(4)));
-        assert!(!without.keeps_slots(0, s(14)));
+        is_answered(&mut without, 4, 0, s(4));
+        assert!(!without.suspects(0, s(14)));
         without.fails(3, 0, call, s(9_000));
-        assert!(!without.keeps_slots(0, s(9_000)));
+        assert!(!without.suspects(0, s(9_000)));
     }
 
     #[test]
@@ -549,15 +674,15 @@ mod tests {
             without.end(run, s(20));
         }
         let calls: Vec<_> = (3..8).map(|run| without.begin_call(run, 0, s(20))).collect();
-        assert!(!without.keeps_slots(0, s(21)));
-        assert!(without.keeps_slots(0, s(22)));
+        assert!(!without.suspects(0, s(21)));
+        assert!(without.suspects(0, s(22)));
         // An answer: the others may have one, too.
         without.is_served(3, 0, Served::Called(calls[0]), s(30));
-        assert!(without.keeps_slots(0, s(39)));
-        assert!(!without.keeps_slots(0, s(40)));
+        assert!(without.suspects(0, s(39)));
+        assert!(!without.suspects(0, s(40)));
         // One that fails after it is the first in a row.
         without.fails(4, 0, calls[1], s(50));
-        assert!(!without.keeps_slots(0, s(100)));
+        assert!(!without.suspects(0, s(100)));
     }
 
     /// One more begins while four of so many may do without what is kept from them.
@@ -581,9 +706,74 @@ mod tests {
         without.is_served(8, 0, Served::Called(call), s(120));
         assert!(tries(&mut without, 9, true, s(120)));
         without.end(2, s(120));
-        assert!(!tries(&mut without, 10, true, s(179)));
-        assert!(tries(&mut without, 10, true, s(180)), "no call in a minute");
-        assert!(without.keeps_slots(0, s(180)));
+        without.end(3, s(120));
+        assert!(tries(&mut without, 10, true, s(121)), "two at once, after one that fared well");
+        assert!(!tries(&mut without, 11, true, s(179)));
+        assert!(tries(&mut without, 11, true, s(180)), "no call in a minute");
+        assert!(without.suspects(0, s(180)));
+    }
+
+    #[test]
+    fn when_enough_that_were_tried_fared_well_nothing_is_kept_though_many_still_do_without() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        // Jobs of 30 s that call nothing: those that end show as much as an answer.
+        let (mut run, mut now, mut rounds) = (8, s(61), Vec::new());
+        while without.suspects(0, now) {
+            let first = run;
+            while tries(&mut without, run, true, now) {
+                run += 1;
+            }
+            rounds.push(run - first);
+            now += s(30);
+            (first..run).for_each(|run| without.end(run, now));
+        }
+        assert_eq!(rounds[..3], [1, 2, 3], "all but one slot, which might be the last");
+        assert_eq!(rounds.iter().sum::<u64>(), 33);
+    }
+
+    #[test]
+    fn a_lack_of_one_that_is_tried_undoes_what_others_have_shown() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        for run in 8..39 {
+            assert!(tries(&mut without, run, true, s(61)), "{run}");
+            let call = without.begin_call(run, 0, s(61));
+            without.is_served(run, 0, Served::Called(call), s(61));
+            without.end(run, s(61));
+        }
+        assert!(tries(&mut without, 39, true, s(61)));
+        without.lacks(39, 0, Lacks::Called, s(62));
+        without.end(39, s(70));
+        assert!(!tries(&mut without, 40, true, s(121)));
+        assert!(tries(&mut without, 40, true, s(122)));
+        assert!(!tries(&mut without, 41, true, s(122)), "one at a time again");
+    }
+
+    #[test]
+    fn each_kind_is_judged_by_what_it_may() {
+        let mut without = Without::default();
+        without.have_slots(8);
+        let begin = |without: &mut Without, run, kind, used: usize, (of_kind, in_all)| {
+            let share = Share { kind, uses: &[used], away: &[], of_kind, in_all, serves: true };
+            assert!(without.begin(run, &share, s(0)));
+            without.lacks(run, used, Lacks::Called, s(1));
+        };
+        // One that may have all slots.
+        (0..5).for_each(|run| begin(&mut without, run, "all", 0, (8, 8)));
+        assert!(!without.suspects(0, s(9)));
+        (0..5).for_each(|run| without.end(run, s(9)));
+        // One that may have one of them.
+        begin(&mut without, 5, "one", 1, (1, 4));
+        assert!(!without.suspects(1, s(19)));
+        begin(&mut without, 6, "one", 1, (1, 4));
+        assert!(without.suspects(1, s(29)));
+        (5..7).for_each(|run| without.end(run, s(29)));
+        // One that may have half, whatever others may.
+        (7..12).for_each(|run| begin(&mut without, run, "half", 2, (4, 4)));
+        assert!(without.suspects(2, s(39)));
     }
 
     #[test]
@@ -618,10 +808,10 @@ mod tests {
         // It is the answer that refuses it, and one that came beside it tells nothing.
         without.is_served(1, 0, Served::Called(number), s(1));
         without.is_served(1, 0, Served::Reported, s(1));
-        assert!(without.keeps_slots(0, s(3)));
+        assert!(without.suspects(0, s(3)));
         let number = without.begin_call(1, 0, s(3));
         without.is_served(1, 0, Served::Called(number), s(3));
         without.end(0, s(3));
-        assert!(!without.keeps_slots(0, s(13)));
+        assert!(!without.suspects(0, s(13)));
     }
 }

@@ -107,7 +107,7 @@ impl Kind {
         self.without_in_all = half.max(*self.depends.without.get_or_insert(half));
         if let Some(used) = self.uses.first() {
             self.users = used.users().clone();
-            self.users.allow_without(self.without_in_all, slots);
+            self.users.have_slots(slots);
         }
         unknown
     }

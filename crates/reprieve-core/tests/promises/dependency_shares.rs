@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use reprieve_core::memory;
+use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Settings, Worker};
 use reprieve_core::{JobContext, NewJob, Producer, Step};
 use tokio::time::{Instant, sleep, timeout};
@@ -120,6 +121,24 @@ struct Scene {
     are_both: bool,
     slower: (u64, u64),
     minutes: usize,
+    /// How many jobs of each kind may do without, if not half of the slots.
+    without: [Option<usize>; 2],
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        let (name, slots, calls, slower, minutes) = ("", 8, Calls::Serve, A_MINUTE, 5);
+        Self {
+            name,
+            slots,
+            calls,
+            are_away: [false; 2],
+            are_both: false,
+            slower,
+            minutes,
+            without: [None; 2],
+        }
+    }
 }
 
 impl Scene {
@@ -130,8 +149,11 @@ impl Scene {
         let settings = Settings { concurrency: self.slots, ..settings() };
         let worker = Worker::builder(store.clone()).settings(settings).job(Quick(Arc::clone(&quick)));
         let worker = worker.dependency("one", services[0].clone()).dependency("other", services[1].clone());
-        let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
-        let worker = worker.job(Other(using.clone())).depends::<Other>(Depends::uses(["other"]));
+        let [one, other] = ["one", "other"].map(|name| Depends::uses([name]));
+        let worker =
+            worker.job(One(using.clone())).depends::<One>(Depends { without: self.without[0], ..one });
+        let worker =
+            worker.job(Other(using.clone())).depends::<Other>(Depends { without: self.without[1], ..other });
         let _worker = start_built(worker);
         sleep(secs(2)).await;
         using.set(self.calls);
@@ -171,39 +193,122 @@ async fn kinds_that_do_without_different_services_share_half_of_the_slots() {
     for (slots, are_away) in [(4, [true, true]), (8, [true, true]), (8, [false, false]), (8, [true, false])] {
         let name = "two services, and no call is answered";
         let calls = Calls::Fail;
-        Scene { name, slots, calls, are_away, are_both: true, slower: A_MINUTE, minutes: 5 }
-            .others_have_slots()
-            .await;
+        Scene { name, slots, calls, are_away, are_both: true, ..Scene::default() }.others_have_slots().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_whose_calls_are_refused_leave_half_of_the_slots_to_others() {
     for slots in [4, 8] {
-        let (name, calls, are_away) = ("each call is refused", Calls::Refuse, [false, false]);
-        Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
-            .others_have_slots()
-            .await;
+        let (name, calls) = ("each call is refused", Calls::Refuse);
+        Scene { name, slots, calls, ..Scene::default() }.others_have_slots().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_give_up_their_calls_leave_half_of_the_slots_to_others() {
     for slots in [2, 8] {
-        let (name, calls, are_away) = ("each call is given up", Calls::GivenUp, [false, false]);
-        Scene { name, slots, calls, are_away, are_both: false, slower: A_MINUTE, minutes: 5 }
-            .others_have_slots()
-            .await;
+        let (name, calls) = ("each call is given up", Calls::GivenUp);
+        Scene { name, slots, calls, ..Scene::default() }.others_have_slots().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_whose_calls_hang_leave_half_of_the_slots_to_others() {
     for slots in [2, 4] {
-        let (name, calls, are_away) = ("each call hangs for 20 s", Calls::Hang, [false, false]);
-        Scene { name, slots, calls, are_away, are_both: false, slower: (1, 1), minutes: 5 }
-            .others_have_slots()
-            .await;
+        let (name, calls) = ("each call hangs for 20 s", Calls::Hang);
+        Scene { name, slots, calls, slower: (1, 1), ..Scene::default() }.others_have_slots().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_have_fewer_or_more_slots_takes_none_from_others_but_its_own() {
+    for calls in [Calls::Refuse, Calls::GivenUp] {
+        for (name, without) in
+            [("a small share", [Some(1), None]), ("a kind without jobs may have all", [None, Some(8)])]
+        {
+            Scene { name, calls, without, minutes: 10, ..Scene::default() }.others_have_slots().await;
+        }
+    }
+}
+
+/// Two jobs that use nothing come in a second, in so many seconds. None waits for more than one, but in so few.
+async fn none_waits(
+    store: &Store,
+    done: &AtomicUsize,
+    (seconds, most_slow): (usize, usize),
+    mut each_second: impl AsyncFnMut(usize),
+) {
+    let (mut sent, mut slow_seconds) = (0, 0);
+    for second in 0..seconds {
+        each_second(second).await;
+        enqueue_of::<Quick>(store, 2).await;
+        sent += 2;
+        sleep(secs(1)).await;
+        slow_seconds += usize::from(sent - done.load(Relaxed) > 2);
+    }
+    assert!(slow_seconds <= most_slow, "some waited in {slow_seconds} of {seconds} s");
+    assert!(sent - done.load(Relaxed) <= 2, "{} of {sent}", done.load(Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_hours_that_do_without_one_give_those_that_use_another_no_more_than_half_of_the_slots() {
+    for calls in [Calls::Refuse, Calls::GivenUp] {
+        let (store, quick, long) = (memory::store(), Arc::<AtomicUsize>::default(), Using::new(A_MINUTE));
+        let (using, away) = (Using::new(A_MINUTE), Arc::new(Service::default()));
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+        let worker = worker.dependency("one", away.clone()).dependency("other", Arc::new(Service::default()));
+        let worker = worker.job(Quick(Arc::clone(&quick)));
+        let worker = worker.job(Long(long.clone())).depends::<Long>(Depends::uses(["one"]));
+        let worker = worker.job(Other(using.clone())).depends::<Other>(Depends::uses(["other"]));
+        let _worker = start_built(worker);
+        away.set_away(true);
+        long.set(Calls::Fail);
+        using.set(calls);
+        sleep(secs(20)).await;
+        enqueue_of::<Long>(&store, 8).await;
+        within(secs(60), "half of the slots are taken", async || long.running.load(Relaxed) == 4).await;
+        enqueue_of::<Other>(&store, 200).await;
+        // The first ones that use the other take what is free: nothing is known of it yet.
+        sleep(secs(120)).await;
+        none_waits(&store, &quick, (1_200, 5), async |_| {}).await;
+        assert!(using.done.load(Relaxed) > 10, "one more is tried each minute");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_that_come_and_go_by_turns_leave_half_of_the_slots_to_others() {
+    for slots in [2, 8] {
+        let (store, quick) = (memory::store(), Arc::<AtomicUsize>::default());
+        let [one, other] = [(); 2].map(|()| Using::new((20, 30)));
+        let service = || Arc::new(Service::default());
+        let worker = Worker::builder(store.clone()).settings(Settings { concurrency: slots, ..settings() });
+        let worker = worker.dependency("one", service()).dependency("other", service());
+        let worker = worker.job(Quick(Arc::clone(&quick)));
+        let worker = worker.job(One(one.clone())).depends::<One>(Depends::uses(["one"]));
+        let worker = worker.job(Other(other.clone())).depends::<Other>(Depends::uses(["other"]));
+        let _worker = start_built(worker);
+        let (mut one_sent, mut other_sent) = (0, 0);
+        let mut feed = async |second: usize| {
+            let calls = [Calls::Refuse, Calls::Serve];
+            one.set(calls[second / 2 % 2]);
+            other.set(calls[(second / 2 + 1) % 2]);
+            // Some wait always.
+            if one_sent < one.done.load(Relaxed) + 40 {
+                one_sent += 40;
+                enqueue_of::<One>(&store, 40).await;
+            }
+            if other_sent < other.done.load(Relaxed) + 40 {
+                other_sent += 40;
+                enqueue_of::<Other>(&store, 40).await;
+            }
+        };
+        for second in 0..90 {
+            feed(second).await;
+            sleep(secs(1)).await;
+        }
+        // Now and then both serve all the calls of ten seconds, and the next time is a first one.
+        none_waits(&store, &quick, (600, 60), feed).await;
     }
 }
 
@@ -267,4 +372,39 @@ async fn after_an_outage_all_slots_are_used_although_jobs_that_did_without_run_o
     }
     // From the end of the first job to that of the second: all others do without.
     assert!(idle.iter().all(|minute| (30..=33).contains(minute)), "{idle:?}");
+}
+
+/// Calls when its work of 30 s is done.
+struct Last(Arc<Using>);
+job!(Last, "last", |me, cx| {
+    me.0.running.fetch_add(1, Relaxed);
+    sleep(secs(30)).await;
+    let _answer = cx.dependency("one").call(async { Ok::<_, String>(()) }, |_| true).await;
+    me.0.running.fetch_sub(1, Relaxed);
+    Ok(Step::Done(()))
+});
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_jobs_that_call_at_their_end_have_all_slots_within_minutes() {
+    let (store, long, last) = (memory::store(), Using::new(A_MINUTE), Using::new(A_MINUTE));
+    let service = Arc::new(Service::default());
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", service.clone());
+    let worker = worker.job(Long(long.clone())).depends::<Long>(Depends::uses(["one"]));
+    let worker = worker.job(Last(last.clone())).depends::<Last>(Depends::uses(["one"]));
+    let _worker = start_built(worker);
+    sleep(secs(2)).await;
+    long.set(Calls::Fail);
+    enqueue_of::<Long>(&store, 2).await;
+    sleep(secs(1)).await;
+    service.set_away(true);
+    sleep(secs(5)).await;
+    service.set_away(false);
+    enqueue_of::<Last>(&store, 400).await;
+    sleep(secs(8 * 60)).await;
+    assert_eq!(long.running.load(Relaxed), 2, "those that did without run on");
+    for minute in 0..10 {
+        assert_eq!(last.running.load(Relaxed), 6, "minute {minute}");
+        sleep(secs(61)).await;
+    }
 }
