@@ -61,14 +61,14 @@ impl Seen {
 
 /// What changes when a job moves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Moves {
+pub(super) struct Moves {
     steps: u64,
     saved: Instant,
     progress: Progress,
 }
 
 impl Moves {
-    fn of(run: &JobRun) -> Self {
+    pub(super) fn of(run: &JobRun) -> Self {
         Self { steps: run.steps.load(Relaxed), saved: get(&run.last_saved), progress: run.progress() }
     }
 }

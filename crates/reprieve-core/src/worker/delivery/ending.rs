@@ -1,7 +1,7 @@
 //! The ends of a delivery: completed, retried, deferred, dead-lettered, or released.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
-use crate::worker::limits::{Limits, Missing};
+use crate::worker::limits::Missing;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -671,7 +671,7 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        let (run, unreturned) = (&assignment.run, may_block(&assignment, &task));
+        let (run, unreturned) = (&assignment.run, given_up(&assignment, &task, None));
         let timed_out = match run.hung.get() {
             Some(hang) => Some(TimedOut::Stall(hang.still)),
             None if run.has_deadline() => None,
@@ -689,12 +689,12 @@ impl Guardian {
             {
                 return self.excuse(assignment, &needed, &why).await;
             }
-            let given_up = given_up(&assignment, &task, what.limit(), Duration::ZERO);
+            let given_up = given_up(&assignment, &task, Some(what));
             let report = self.give_up(assignment, what, blocks).await;
             if !blocks {
                 return report;
             }
-            return DeliveryReport { blocks: Some(given_up), task: Some(task), ..report };
+            return DeliveryReport { blocks: given_up, task: Some(task), ..report };
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
@@ -707,7 +707,7 @@ impl Guardian {
         assignment: &Assignment,
         task: JoinHandle<RunOutcome>,
     ) -> DeliveryReport {
-        let blocks = may_block(assignment, &task);
+        let blocks = given_up(assignment, &task, None);
         DeliveryReport { blocks, task: Some(task), ..self.lost(assignment) }
     }
 
@@ -927,25 +927,14 @@ const fn has_failed(ended: &RunOutcome) -> bool {
     }
 }
 
-/// Returns the job of a task to watch until its thread has returned.
+/// Returns the job of a task to watch until its thread has returned, if its kind has a limit that it `passed`, or may
+/// pass yet.
 fn given_up(
     assignment: &Assignment,
     task: &JoinHandle<RunOutcome>,
-    limit: Duration,
-    passes_within: Duration,
-) -> GivenUp {
-    let run = &assignment.run;
-    // It has begun.
-    let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
-    let (kind, task) = (assignment.kind.name, task.abort_handle());
-    GivenUp { job: run.job.clone(), kind, limit, passes_within, task, slots }
-}
-
-/// The same of one that is cut off before it has passed a limit: it may pass it yet, if it blocks its thread.
-fn may_block(assignment: &Assignment, task: &JoinHandle<RunOutcome>) -> Option<GivenUp> {
-    let Limits { step_timeout, job_timeout, stall_after, .. } = assignment.kind.limits;
-    let limit = step_timeout.into_iter().chain(job_timeout).chain(stall_after).min()?;
-    Some(given_up(assignment, task, limit, limit))
+    passed: Option<TimedOut>,
+) -> Option<GivenUp> {
+    GivenUp::new(&assignment.run, &assignment.kind.limits, passed, task)
 }
 
 /// The reason of a timeout, with the place in the job where that is known.

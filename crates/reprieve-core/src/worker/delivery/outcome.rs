@@ -19,8 +19,10 @@ use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{JobId, PayloadName};
 use crate::retry::bounded;
+use crate::time_limit::TimedOut;
 use crate::worker::fleet_slots::FleetSlot;
 use crate::worker::kind::{Kind, Place};
+use crate::worker::limits::Limits;
 
 /// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
 pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
@@ -106,21 +108,51 @@ impl Outcome {
 /// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A limit of its kind that a job had passed when it was given up, or passes if its thread does not return.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct Limit {
+    pub(in crate::worker) time: Duration,
+    /// In how long at most it passes it, if it was cut off before that for another reason.
+    pub(in crate::worker) passes_within: Duration,
+}
+
 /// A job that was given up and may still run.
 #[derive(Debug)]
 pub(in crate::worker) struct GivenUp {
-    pub(in crate::worker) job: JobId,
-    pub(in crate::worker) kind: &'static str,
-    /// The limit of its kind that it passed, or passes.
-    pub(in crate::worker) limit: Duration,
-    /// In how long at most it passes it, if it was cut off before that for another reason.
-    pub(in crate::worker) passes_within: Duration,
+    pub(in crate::worker) run: Arc<JobRun>,
+    /// How long it may run.
+    pub(in crate::worker) timeout: Option<Limit>,
+    /// How long it may stand still.
+    pub(in crate::worker) stall: Option<Limit>,
     pub(in crate::worker) task: AbortHandle,
     /// What it holds until its thread returns.
     pub(super) slots: Weak<dyn Any + Send + Sync>,
 }
 
 impl GivenUp {
+    /// Returns the job of a run that had `passed` a limit when it was given up, or passes one yet if it blocks its
+    /// thread; `None` if its kind has none.
+    pub(super) fn new(
+        run: &Arc<JobRun>,
+        limits: &Limits,
+        passed: Option<TimedOut>,
+        task: &JoinHandle<RunOutcome>,
+    ) -> Option<Self> {
+        let Limits { step_timeout, job_timeout, stall_after, .. } = *limits;
+        let to_pass = |time| Limit { time, passes_within: time };
+        let has_passed = |is_stall| {
+            let passed = passed.filter(|what| matches!(what, TimedOut::Stall(_)) == is_stall);
+            passed.map(|what| Limit { time: what.limit(), passes_within: Duration::ZERO })
+        };
+        let timeout = step_timeout.into_iter().chain(job_timeout).min();
+        let timeout = has_passed(false).or_else(|| timeout.map(to_pass));
+        let stall = has_passed(true).or_else(|| stall_after.map(to_pass));
+        timeout.or(stall)?;
+        // It has begun.
+        let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
+        Some(Self { run: Arc::clone(run), timeout, stall, task: task.abort_handle(), slots })
+    }
+
     /// Counts it no longer among the jobs that use what it uses.
     pub(in crate::worker) fn use_nothing(&self) {
         let slots = self.slots.upgrade().and_then(|slots| slots.downcast::<Slots>().ok());
