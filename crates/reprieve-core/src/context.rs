@@ -165,6 +165,18 @@ impl JobRun {
         Writer { job: self.job.clone(), fence: self.fence() }
     }
 
+    /// Whether it still occupies its slots: its step blocks its thread, or work that it computes has not returned.
+    pub(crate) fn holds_slots(&self) -> bool {
+        self.slots.get().is_some_and(|slots| slots.strong_count() > 0)
+    }
+
+    /// Waits until it has given its slots back.
+    pub(crate) async fn returned(&self) {
+        while self.holds_slots() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Asks the job to yield before `deadline`.
     pub(crate) fn interrupt(&self, deadline: Deadline) {
         set(&self.deadline, Some(deadline));

@@ -115,7 +115,7 @@ impl StuckSlots {
     fn forget_those_that_returned(&mut self) {
         let owed = &mut self.owed;
         self.slots.retain(|slot| {
-            let has_returned = slot.job.task.is_finished();
+            let has_returned = !slot.job.run.holds_slots();
             if has_returned && slot.stuck.is_some() {
                 tracing::info!(job = %slot.job.run.job, "the thread of a job that was given up has returned");
             }

@@ -54,6 +54,7 @@ mod snapshots;
 mod stages;
 mod stalls;
 mod stuck;
+mod stuck_computing;
 mod support;
 mod thaws;
 mod twice;

@@ -110,12 +110,12 @@ impl Busy {
 }
 
 /// A worker whose jobs have real threads; its own clock is paused.
-struct Blocking {
-    store: Store,
+pub(crate) struct Blocking {
+    pub(crate) store: Store,
     monitor: Monitor,
-    jobs: Runtime,
+    pub(crate) jobs: Runtime,
     unblock: Option<mpsc::Sender<()>>,
-    ends: JoinHandle<Stopped>,
+    pub(crate) ends: JoinHandle<Stopped>,
     /// Of its store.
     faults: Faults,
     /// How many steps have begun that block.
@@ -126,7 +126,11 @@ fn worker(slots: usize, limits: Limits) -> Blocking {
     start(slots, limits, |worker| worker.job(Meet(Arc::new(Barrier::new(slots)))))
 }
 
-fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Blocking {
+pub(crate) fn start(
+    slots: usize,
+    limits: Limits,
+    with: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> Blocking {
     on_one_clock();
     let threads = slots + spare_slots(slots);
     let jobs =
@@ -157,7 +161,7 @@ impl Blocking {
         Producer::new(self.store.clone()).enqueue(jobs).await.unwrap();
     }
 
-    fn done(&self, layer: &'static str, action: &'static str) -> u64 {
+    pub(crate) fn done(&self, layer: &'static str, action: &'static str) -> u64 {
         self.monitor.telemetry().healing_actions.get_or_create(&ByLayer { layer, action }).get()
     }
 

@@ -1,7 +1,6 @@
 //! The outcome of a delivery: its name for metrics and reports, its line in the log, and what the
 //! dispatcher is told of it.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
@@ -116,7 +115,7 @@ pub(in crate::worker) struct Limit {
     pub(in crate::worker) passes_within: Duration,
 }
 
-/// A job that was given up and may still run.
+/// A job that was given up and may still run, on its own thread or on one that computes for it.
 #[derive(Debug)]
 pub(in crate::worker) struct GivenUp {
     pub(in crate::worker) run: Arc<JobRun>,
@@ -124,20 +123,15 @@ pub(in crate::worker) struct GivenUp {
     pub(in crate::worker) timeout: Option<Limit>,
     /// How long it may stand still.
     pub(in crate::worker) stall: Option<Limit>,
-    pub(in crate::worker) task: AbortHandle,
-    /// What it holds until its thread returns.
-    pub(super) slots: Weak<dyn Any + Send + Sync>,
 }
 
 impl GivenUp {
-    /// Returns the job of a run that had `passed` a limit when it was given up, or passes one yet if it blocks its
-    /// thread; `None` if its kind has none.
-    pub(super) fn new(
-        run: &Arc<JobRun>,
-        limits: &Limits,
-        passed: Option<TimedOut>,
-        task: &JoinHandle<RunOutcome>,
-    ) -> Option<Self> {
+    /// Returns the job of a run that had `passed` a limit when it was given up, or passes one yet if its thread does
+    /// not return; `None` if it has, or its kind has no limit.
+    pub(super) fn new(run: &Arc<JobRun>, limits: &Limits, passed: Option<TimedOut>) -> Option<Self> {
+        if !run.holds_slots() {
+            return None;
+        }
         let Limits { step_timeout, job_timeout, stall_after, .. } = *limits;
         let to_pass = |time| Limit { time, passes_within: time };
         let has_passed = |is_stall| {
@@ -148,14 +142,13 @@ impl GivenUp {
         let timeout = has_passed(false).or_else(|| timeout.map(to_pass));
         let stall = has_passed(true).or_else(|| stall_after.map(to_pass));
         timeout.or(stall)?;
-        // It has begun.
-        let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
-        Some(Self { run: Arc::clone(run), timeout, stall, task: task.abort_handle(), slots })
+        Some(Self { run: Arc::clone(run), timeout, stall })
     }
 
     /// Counts it no longer among the jobs that use what it uses.
     pub(in crate::worker) fn use_nothing(&self) {
-        let slots = self.slots.upgrade().and_then(|slots| slots.downcast::<Slots>().ok());
+        let slots = self.run.slots.get().and_then(Weak::upgrade);
+        let slots = slots.and_then(|slots| slots.downcast::<Slots>().ok());
         if let Some((_, Some(place), _)) = slots.as_deref() {
             place.use_nothing();
         }
@@ -191,7 +184,7 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) settled_at: Instant,
     /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
-    /// The same job, when its step may block its thread for longer than its kind allows.
+    /// The job, when its thread may not return for longer than its kind allows.
     pub(in crate::worker) blocks: Option<GivenUp>,
     /// Work of this delivery that is saved.
     pub(in crate::worker) work_kept: Duration,
