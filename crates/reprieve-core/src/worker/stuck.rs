@@ -1,5 +1,7 @@
 //! Slots whose threads do not return: a job was given up because it took longer than its kind allows, and its step
-//! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart.
+//! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart. So it is
+//! when stuck ones hold the places of a kind with a limit: their threads may still do its work, so that nothing but the end
+//! of the process may give the places to others.
 //!
 //! A job that was given up for another reason, such as a drain, may rightly compute for long: without a limit of its kind,
 //! its slot is never taken for stuck by a guess, and a thread that still makes progress passes no `stall-after`.
@@ -9,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::delivery::{GivenUp, Limit};
+use super::kind::Kind;
 use super::shared::Shared;
 use super::stalls::Moves;
 use crate::healing::{Action, HealingAction, Layer, Outcome};
@@ -86,8 +89,8 @@ impl StuckSlots {
     }
 
     /// Looks which threads have returned, and replaces the slots of those that do not. Called once a second.
-    /// Returns whether half of the worker's slots are stuck, so that it is to restart.
-    pub(super) fn look(&mut self) -> bool {
+    /// Returns why the worker is to restart, if it is.
+    pub(super) fn look(&mut self) -> Option<String> {
         self.forget_those_that_returned();
         for slot in &mut self.slots {
             if slot.look() {
@@ -97,9 +100,9 @@ impl StuckSlots {
                 self.shared.books.healing(&HealingAction { found_after, ..action });
             }
         }
-        let stuck = self.slots.iter().filter(|slot| slot.stuck.is_some()).count();
-        if stuck * 2 >= self.shared.settings.concurrency {
-            return true;
+        let why = self.why_restart();
+        if why.is_some() {
+            return why;
         }
         for slot in self.slots.iter_mut().filter(|slot| slot.stuck.is_some() && !slot.is_replaced) {
             slot.is_replaced = true;
@@ -109,7 +112,25 @@ impl StuckSlots {
             let (outcome, took) = (Outcome::Healed, Some(Duration::ZERO));
             self.shared.books.healing(&HealingAction { outcome, took, ..action });
         }
-        false
+        None
+    }
+
+    fn why_restart(&self) -> Option<String> {
+        let stuck: Vec<_> = self.slots.iter().filter(|slot| slot.stuck.is_some()).collect();
+        if stuck.len() * 2 >= self.shared.settings.concurrency {
+            return Some("half of its slots are stuck".to_owned());
+        }
+        // Whether the kind has work is not known here: others see it, too.
+        if let Some(slot) = stuck.iter().find(|slot| slot.job.holds_slot_of_fleet()) {
+            return Some(format!("a stuck slot holds a place of the fleet (kind {})", slot.job.run.kind));
+        }
+        let has_none = |kind: &Kind| {
+            let of_kind = |slot: &&&Slot| slot.job.run.kind == kind.name && slot.job.holds_place();
+            let held = stuck.iter().filter(of_kind).count();
+            kind.limits.per_worker.is_some_and(|most| held >= most) && kind.has_waiting_work()
+        };
+        let kind = self.shared.kinds.iter().find(|kind| has_none(kind))?;
+        Some(format!("stuck slots hold all its places of a kind that has waiting work (kind {})", kind.name))
     }
 
     fn forget_those_that_returned(&mut self) {

@@ -55,6 +55,7 @@ mod stages;
 mod stalls;
 mod stuck;
 mod stuck_computing;
+mod stuck_limits;
 mod support;
 mod thaws;
 mod twice;

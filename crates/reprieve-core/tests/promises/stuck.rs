@@ -114,12 +114,12 @@ pub(crate) struct Blocking {
     pub(crate) store: Store,
     monitor: Monitor,
     pub(crate) jobs: Runtime,
-    unblock: Option<mpsc::Sender<()>>,
+    pub(crate) unblock: Option<mpsc::Sender<()>>,
     pub(crate) ends: JoinHandle<Stopped>,
     /// Of its store.
-    faults: Faults,
+    pub(crate) faults: Faults,
     /// How many steps have begun that block.
-    blocked: Arc<AtomicUsize>,
+    pub(crate) blocked: Arc<AtomicUsize>,
 }
 
 fn worker(slots: usize, limits: Limits) -> Blocking {
@@ -156,7 +156,7 @@ pub(crate) fn start(
 }
 
 impl Blocking {
-    async fn send(&self, blocks: bool, count: usize) {
+    pub(crate) async fn send(&self, blocks: bool, count: usize) {
         let jobs = (0..count).map(|_| NewJob::of::<Block>(&blocks).unwrap()).collect();
         Producer::new(self.store.clone()).enqueue(jobs).await.unwrap();
     }
@@ -264,7 +264,7 @@ async fn blocked(cache: &Arc<Service>) -> Blocking {
 }
 
 /// The jobs that have begun.
-async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
+pub(crate) async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
     let reports = blocking.store.roster.reports(secs(60)).await.unwrap();
     let begun = reports.into_iter().flat_map(|report| report.in_flight);
     begun.filter(|job| job.began_unix_ms.is_some()).map(|job| job.job).collect()

@@ -147,11 +147,24 @@ impl GivenUp {
 
     /// Counts it no longer among the jobs that use what it uses.
     pub(in crate::worker) fn use_nothing(&self) {
-        let slots = self.run.slots.get().and_then(Weak::upgrade);
-        let slots = slots.and_then(|slots| slots.downcast::<Slots>().ok());
-        if let Some((_, Some(place), _)) = slots.as_deref() {
+        if let Some((_, Some(place), _)) = self.slots().as_deref() {
             place.use_nothing();
         }
+    }
+
+    /// Whether it holds a place under the limit of its kind in this worker.
+    pub(in crate::worker) fn holds_place(&self) -> bool {
+        self.slots().is_some_and(|slots| slots.1.is_some())
+    }
+
+    /// Whether it holds a slot of the fleet.
+    pub(in crate::worker) fn holds_slot_of_fleet(&self) -> bool {
+        let slots = self.slots();
+        slots.and_then(|slots| slots.2.as_ref().map(FleetSlot::is_held)).unwrap_or_default()
+    }
+
+    fn slots(&self) -> Option<Arc<Slots>> {
+        self.run.slots.get().and_then(Weak::upgrade)?.downcast::<Slots>().ok()
     }
 }
 
