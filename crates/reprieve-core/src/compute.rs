@@ -26,7 +26,8 @@ impl JobContext {
     /// # Cancel safety
     /// When the future is dropped, `work` goes on until it ends, and its result is lost. Until then the job keeps
     /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
-    /// than a second should look at a [`stop_flag`](Self::stop_flag).
+    /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its job was stopped at a limit of its
+    /// kind, it counts as a step that blocks its thread, and makes a stuck slot.
     ///
     /// # Example: sum up on a thread of its own, and stop early when the job should yield
     /// ```

@@ -115,6 +115,8 @@ pub(crate) struct JobRun {
     pub(crate) unsaved_steps: AtomicU32,
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
+    /// How often it has reported progress, also the same again.
+    pub(crate) reports: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
     pub(crate) saves: Box<StepSaves>,
 }
@@ -163,6 +165,18 @@ impl JobRun {
 
     pub(crate) fn writer(&self) -> Writer {
         Writer { job: self.job.clone(), fence: self.fence() }
+    }
+
+    /// Whether it still occupies its slots: its step blocks its thread, or work that it computes has not returned.
+    pub(crate) fn holds_slots(&self) -> bool {
+        self.slots.get().is_some_and(|slots| slots.strong_count() > 0)
+    }
+
+    /// Waits until it has given its slots back.
+    pub(crate) async fn returned(&self) {
+        while self.holds_slots() {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Asks the job to yield before `deadline`.
@@ -320,7 +334,8 @@ impl JobContext {
     }
 
     /// Reports the job's progress, for `reprieve status`. `total` 0 means unknown. The call is
-    /// cheap.
+    /// cheap. Each call shows that the step does not stand still
+    /// ([`stall_after`](crate::worker::Limits::stall_after)), also one with the same numbers.
     ///
     /// Unless the job implements [`Job::remaining`](crate::Job::remaining), the worker also
     /// estimates from the rate of progress whether the job will be done before its machine is
@@ -331,6 +346,7 @@ impl JobContext {
         drop(estimate);
         self.run.done.store(done, Relaxed);
         self.run.total.store(total, Relaxed);
+        self.run.reports.fetch_add(1, Relaxed);
     }
 
     /// Reads an input blob, which is named from the root, with or without `/`. For a large one, see

@@ -55,7 +55,7 @@ pub enum NoticeKind {
     Manual,
     /// The VM has a proven fault, and its worker asks for its replacement.
     Repair,
-    /// Half of the worker's slots are stuck, and its process starts again.
+    /// Half of the worker's slots are stuck, or stuck ones hold the places of a kind with a limit, and its process starts again.
     Restart,
     /// An event type that this version does not know.
     Other(String),

@@ -64,7 +64,8 @@ pub enum StopReason {
     Drained,
     /// A second stop was requested: the held messages were left to their leases.
     Abandoned,
-    /// Half of the worker's slots are stuck: everything else was released, and the process should be started again.
+    /// Half of the worker's slots are stuck, or stuck ones hold the places of a kind with a limit: everything else was
+    /// released, and the process should be started again. A slot of the fleet is free only when the process has ended.
     Stuck,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 
 /// Exit code of a worker that released everything it could and should be started again, because half of its slots
-/// are stuck.
+/// are stuck, or stuck ones hold the places of a kind with a limit.
 pub(crate) const RESTART: u8 = 3;
 
 /// Prints the error on stderr and returns the exit code for it: 2 when the request itself was wrong

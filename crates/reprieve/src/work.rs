@@ -80,7 +80,7 @@ A cache stands below [dependencies.NAME]:
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
 Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings;
-3 half of the slots are stuck, and the worker should be started again.";
+3 half of the slots are stuck, or stuck ones hold the places of a kind: start the worker again.";
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Runs the jobs of a queue until a signal stops it", long_about = None, after_help = AFTER_HELP)]
@@ -93,8 +93,8 @@ struct Cli {
 /// returns the exit code. `configure` adds the jobs; see [the example](crate).
 ///
 /// The exit code is 0 when the worker was stopped and released everything, 1 when it failed or a
-/// second signal ended it at once, 2 for wrong usage or settings, and 3 when half of its slots are stuck, so
-/// that it should be started again.
+/// second signal ended it at once, 2 for wrong usage or settings, and 3 when half of its slots are stuck, or
+/// stuck ones hold the places of a kind with a limit, so that it should be started again.
 pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => work(cli.worker, configure),

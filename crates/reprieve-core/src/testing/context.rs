@@ -139,6 +139,7 @@ impl TestContext {
             unsaved_steps: AtomicU32::new(0),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
+            reports: AtomicU64::new(0),
             estimate: Mutex::default(),
             saves: Box::new(StepSaves::kept()),
         };

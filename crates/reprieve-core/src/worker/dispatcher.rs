@@ -65,7 +65,7 @@ pub(super) struct Dispatcher {
     held_at_drain: Vec<JobId>,
     /// A second stop was requested.
     gave_up: bool,
-    /// The worker ends because half of its slots are stuck.
+    /// The worker ends because of stuck slots.
     is_to_restart: bool,
 }
 
@@ -198,15 +198,12 @@ impl Dispatcher {
         }
     }
 
-    /// Replaces stuck slots. When half of them are stuck, the worker releases everything and ends, without waiting for
-    /// their threads: only the end of the process stops those.
+    /// Replaces stuck slots. Where that does not help, the worker releases everything and ends, without waiting for their
+    /// threads: only the end of the process stops those.
     fn look_for_stuck_slots(&mut self) {
         let may_stop = matches!(self.stage(), Stage::Recover | Stage::Resume | Stage::Start);
-        if !self.stuck.look() || !may_stop {
-            return;
-        }
+        let Some(why) = self.stuck.look().filter(|_| may_stop) else { return };
         self.is_to_restart = true;
-        let why = "half of its slots are stuck";
         let worker = self.shared.worker.as_str();
         self.shared.books.healing(&HealingAction::new(Layer::Worker, healing::Action::Restart, worker, why));
         let (kind, budget) = (NoticeKind::Restart, self.shared.settings.budget);

@@ -134,6 +134,11 @@ impl SlotWatch {
 }
 
 impl FleetSlot {
+    /// Whether no other worker may have it.
+    pub(super) fn is_held(&self) -> bool {
+        !self.lost.is_cancelled()
+    }
+
     pub(super) fn watch(&self) -> SlotWatch {
         SlotWatch { held: Arc::clone(&self.held), lost: self.lost.clone() }
     }

@@ -217,6 +217,11 @@ impl Kind {
         turn(&Share { kind: self.name, uses: &uses, away: &away, of_kind, in_all, serves })
     }
 
+    /// Whether messages of its jobs went back lately, and not because what they need is away.
+    pub(super) fn has_waiting_work(&self) -> bool {
+        self.backlog.is_recent() && self.known_to_be_away().is_none()
+    }
+
     /// Counts a message that went back because of a limit.
     pub(super) fn note_deferral(&self) {
         self.deferred.fetch_add(1, Relaxed);

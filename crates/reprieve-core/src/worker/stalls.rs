@@ -61,15 +61,20 @@ impl Seen {
 
 /// What changes when a job moves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Moves {
+pub(super) struct Moves {
     steps: u64,
     saved: Instant,
-    progress: Progress,
+    /// How often it has reported progress: a coarse total changes rarely in a long step.
+    reports: u64,
 }
 
 impl Moves {
-    fn of(run: &JobRun) -> Self {
-        Self { steps: run.steps.load(Relaxed), saved: get(&run.last_saved), progress: run.progress() }
+    pub(super) fn of(run: &JobRun) -> Self {
+        Self {
+            steps: run.steps.load(Relaxed),
+            saved: get(&run.last_saved),
+            reports: run.reports.load(Relaxed),
+        }
     }
 }
 
@@ -89,7 +94,7 @@ impl Stalls {
             let moves = Moves::of(&run);
             let seen = self.seen.entry(number).or_insert_with(|| Seen::new(&run, moves.clone(), now));
             if seen.moves == moves {
-                let (still, progress) = (now.saturating_sub(seen.since), moves.progress);
+                let (still, progress) = (now.saturating_sub(seen.since), run.progress());
                 if still >= kind.stalls_after() && run.stall(unix_millis_before(still)) {
                     let place = shared.place_of(&run);
                     tracing::warn!(job = %run.job, kind = kind.name, place, steps = moves.steps, ?still, done = progress.done, total = progress.total, "a job has made no step, no save and no progress for long; it may hang");

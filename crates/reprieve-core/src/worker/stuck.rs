@@ -1,15 +1,19 @@
 //! Slots whose threads do not return: a job was given up because it took longer than its kind allows, and its step
-//! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart.
+//! still blocks its thread. Another slot replaces each, and when half of them are stuck the worker is to restart. So it is
+//! when stuck ones hold the places of a kind with a limit: their threads may still do its work, so that nothing but the end
+//! of the process may give the places to others.
 //!
 //! A job that was given up for another reason, such as a drain, may rightly compute for long: without a limit of its kind,
-//! its slot is never taken for stuck by a guess.
+//! its slot is never taken for stuck by a guess, and a thread that still makes progress passes no `stall-after`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::delivery::GivenUp;
+use super::delivery::{GivenUp, Limit};
+use super::kind::Kind;
 use super::shared::Shared;
+use super::stalls::Moves;
 use crate::healing::{Action, HealingAction, Layer, Outcome};
 
 /// After how many looks, one a second, a thread that has not returned is taken for stuck at the earliest. Looks and
@@ -36,15 +40,41 @@ pub(super) struct StuckSlots {
 struct Slot {
     job: GivenUp,
     looks: u64,
-    is_stuck: bool,
+    /// How many of them since its thread last made progress.
+    looks_still: u64,
+    moves: Moves,
+    /// The limit that its job has passed, once its thread was given as long again.
+    stuck: Option<Duration>,
     is_replaced: bool,
 }
 
 impl Slot {
-    /// Its thread was given as long again as the limit that its job has passed.
-    fn has_waited(&self) -> bool {
-        let GivenUp { limit, passes_within, .. } = &self.job;
-        self.looks >= passes_within.as_secs().saturating_add(LOOKS_MIN.max(limit.as_secs()))
+    fn new(job: GivenUp) -> Self {
+        let moves = Moves::of(&job.run);
+        Self { job, looks: 0, looks_still: 0, moves, stuck: None, is_replaced: false }
+    }
+
+    /// Returns whether that makes it stuck.
+    fn look(&mut self) -> bool {
+        let moves = Moves::of(&self.job.run);
+        self.looks += 1;
+        self.looks_still = if moves == self.moves { self.looks_still + 1 } else { 0 };
+        self.moves = moves;
+        let waited = |limit: Limit, looks| {
+            let enough = limit.passes_within.as_secs().saturating_add(LOOKS_MIN.max(limit.time.as_secs()));
+            (looks >= enough).then_some(limit.time)
+        };
+        let timeout = self.job.timeout.and_then(|limit| waited(limit, self.looks));
+        let stall = || self.job.stall.and_then(|limit| waited(limit, self.looks_still));
+        let was_stuck = self.stuck.is_some();
+        self.stuck = self.stuck.or(timeout).or_else(stall);
+        self.stuck.is_some() && !was_stuck
+    }
+
+    fn action(&self, action: Action, why: &str) -> HealingAction {
+        let (run, limit) = (&self.job.run, self.stuck.unwrap_or_default());
+        let why = format!("{why} since it passed its limit of {limit:?} (kind {})", run.kind);
+        HealingAction::new(Layer::Slot, action, run.job.as_str(), why)
     }
 }
 
@@ -55,44 +85,60 @@ impl StuckSlots {
 
     /// Watches the slot of a job that was given up and has a limit.
     pub(super) fn watch(&mut self, job: GivenUp) {
-        self.slots.push(Slot { job, looks: 0, is_stuck: false, is_replaced: false });
+        self.slots.push(Slot::new(job));
     }
 
     /// Looks which threads have returned, and replaces the slots of those that do not. Called once a second.
-    /// Returns whether half of the worker's slots are stuck, so that it is to restart.
-    pub(super) fn look(&mut self) -> bool {
+    /// Returns why the worker is to restart, if it is.
+    pub(super) fn look(&mut self) -> Option<String> {
         self.forget_those_that_returned();
         for slot in &mut self.slots {
-            slot.looks += 1;
-            if !slot.is_stuck && slot.has_waited() {
-                slot.is_stuck = true;
+            if slot.look() {
                 slot.job.use_nothing();
-                let action = action(&slot.job, Action::MarkStuck, "its thread has not returned");
+                let action = slot.action(Action::MarkStuck, "its thread has not returned");
                 let found_after = Some(Duration::from_secs(slot.looks));
                 self.shared.books.healing(&HealingAction { found_after, ..action });
             }
         }
-        let stuck = self.slots.iter().filter(|slot| slot.is_stuck).count();
-        if stuck * 2 >= self.shared.settings.concurrency {
-            return true;
+        let why = self.why_restart();
+        if why.is_some() {
+            return why;
         }
-        for slot in self.slots.iter_mut().filter(|slot| slot.is_stuck && !slot.is_replaced) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.stuck.is_some() && !slot.is_replaced) {
             slot.is_replaced = true;
             self.shared.replaced.fetch_add(1, Relaxed);
             self.shared.slots.add_permits(1);
-            let action = action(&slot.job, Action::ReplaceSlot, "its slot is stuck");
+            let action = slot.action(Action::ReplaceSlot, "its slot is stuck");
             let (outcome, took) = (Outcome::Healed, Some(Duration::ZERO));
             self.shared.books.healing(&HealingAction { outcome, took, ..action });
         }
-        false
+        None
+    }
+
+    fn why_restart(&self) -> Option<String> {
+        let stuck: Vec<_> = self.slots.iter().filter(|slot| slot.stuck.is_some()).collect();
+        if stuck.len() * 2 >= self.shared.settings.concurrency {
+            return Some("half of its slots are stuck".to_owned());
+        }
+        // Whether the kind has work is not known here: others see it, too.
+        if let Some(slot) = stuck.iter().find(|slot| slot.job.holds_slot_of_fleet()) {
+            return Some(format!("a stuck slot holds a place of the fleet (kind {})", slot.job.run.kind));
+        }
+        let has_none = |kind: &Kind| {
+            let of_kind = |slot: &&&Slot| slot.job.run.kind == kind.name && slot.job.holds_place();
+            let held = stuck.iter().filter(of_kind).count();
+            kind.limits.per_worker.is_some_and(|most| held >= most) && kind.has_waiting_work()
+        };
+        let kind = self.shared.kinds.iter().find(|kind| has_none(kind))?;
+        Some(format!("stuck slots hold all its places of a kind that has waiting work (kind {})", kind.name))
     }
 
     fn forget_those_that_returned(&mut self) {
         let owed = &mut self.owed;
         self.slots.retain(|slot| {
-            let has_returned = slot.job.task.is_finished();
-            if has_returned && slot.is_stuck {
-                tracing::info!(job = %slot.job.job, "the thread of a job that was given up has returned");
+            let has_returned = !slot.job.run.holds_slots();
+            if has_returned && slot.stuck.is_some() {
+                tracing::info!(job = %slot.job.run.job, "the thread of a job that was given up has returned");
             }
             *owed += usize::from(has_returned && slot.is_replaced);
             !has_returned
@@ -102,11 +148,6 @@ impl StuckSlots {
         self.owed -= taken_back;
         self.shared.replaced.fetch_sub(taken_back, Relaxed);
     }
-}
-
-fn action(job: &GivenUp, action: Action, why: &str) -> HealingAction {
-    let why = format!("{why} since it passed its limit of {:?} (kind {})", job.limit, job.kind);
-    HealingAction::new(Layer::Slot, action, job.job.as_str(), why)
 }
 
 #[cfg(test)]

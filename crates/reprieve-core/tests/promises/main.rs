@@ -54,6 +54,8 @@ mod snapshots;
 mod stages;
 mod stalls;
 mod stuck;
+mod stuck_computing;
+mod stuck_limits;
 mod support;
 mod thaws;
 mod twice;

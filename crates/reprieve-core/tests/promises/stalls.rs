@@ -19,11 +19,13 @@ use crate::support::{
     Running, emptied, leased, poisoned, record, secs, send_args, settings, start_built, start_job, within,
 };
 
-/// A job whose steps take these times, in seconds. With `reports_s`, it reports progress that often meanwhile.
+/// A job whose steps take these times, in seconds. With `reports_s`, it reports progress that often meanwhile: of so many
+/// `parts` of a step.
 #[derive(Debug, Serialize, Deserialize)]
 struct Steps {
     takes_s: Vec<u64>,
     reports_s: Option<u64>,
+    parts: Option<u64>,
 }
 
 struct Timed;
@@ -44,7 +46,9 @@ impl Job for Timed {
         let (ends, every) = (Instant::now() + takes, steps.reports_s.map_or(takes, secs));
         while Instant::now() < ends {
             sleep(every.min(ends - Instant::now())).await;
-            cx.progress((Instant::now() + takes - ends).as_secs(), takes.as_secs());
+            let (done, parts) =
+                ((Instant::now() + takes - ends).as_secs(), steps.parts.unwrap_or(takes.as_secs()));
+            cx.progress(done * parts / takes.as_secs(), parts);
         }
         Ok(Step::Continue(at + 1))
     }
@@ -53,7 +57,7 @@ impl Job for Timed {
 async fn timed(takes_s: &[u64], reports_s: Option<u64>) -> (Store, Running) {
     let store = memory::store();
     let worker = start_job(&store, Timed);
-    send_args::<Timed>(&store, &Steps { takes_s: takes_s.to_vec(), reports_s }).await;
+    send_args::<Timed>(&store, &Steps { takes_s: takes_s.to_vec(), reports_s, parts: None }).await;
     (store, worker)
 }
 
@@ -216,15 +220,18 @@ async fn a_job_that_stands_still_is_left_alone_without_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_job_that_reports_progress_or_moves_between_its_steps_is_not_stopped() {
-    for (takes_s, reports_s) in [(vec![3_000, 3_000], Some(50)), (vec![55; 60], None)] {
+async fn a_slow_job_that_reports_progress_even_the_same_again_or_moves_between_its_steps_is_not_stopped() {
+    let every_ten = |parts| (vec![7_200], Some(10), Some(parts));
+    for (takes_s, reports_s, parts) in
+        [(vec![3_000, 3_000], Some(50), None), (vec![55; 60], None, None), every_ten(100), every_ten(1)]
+    {
         let store = memory::store();
         let limits = Limits { stall_after: Some(secs(60)), ..Limits::default() };
         let worker = start_built(
             Worker::builder(store.clone()).settings(settings()).job(Timed).limits::<Timed>(limits),
         );
-        send_args::<Timed>(&store, &Steps { takes_s, reports_s }).await;
-        emptied(&store, secs(7_000)).await;
+        send_args::<Timed>(&store, &Steps { takes_s, reports_s, parts }).await;
+        emptied(&store, secs(7_300)).await;
         assert_eq!(stopped(&worker), 0);
     }
 }
@@ -235,7 +242,7 @@ async fn a_freeze_of_the_machine_stops_no_job() {
     let limits = Limits { stall_after: Some(secs(60)), ..Limits::default() };
     let worker =
         start_built(Worker::builder(store.clone()).settings(settings()).job(Timed).limits::<Timed>(limits));
-    send_args::<Timed>(&store, &Steps { takes_s: vec![85], reports_s: None }).await;
+    send_args::<Timed>(&store, &Steps { takes_s: vec![85], reports_s: None, parts: None }).await;
     sleep(secs(30)).await;
     advance(secs(40)).await;
     emptied(&store, secs(60)).await;

@@ -1,7 +1,9 @@
 //! Threads that never come back: their slots are replaced, and when half are stuck the worker ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
 use reprieve_core::ledger::{Ledger, Summary};
@@ -61,24 +63,74 @@ impl Job for Meet {
     }
 }
 
+/// Computes on its thread and reports progress, until it is to stand still; then it blocks its thread for good.
+#[derive(Clone, Default)]
+struct Busy {
+    stands_still: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+    /// How often each of its steps has reported progress.
+    reports: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
+}
+
+#[async_trait::async_trait]
+impl Job for Busy {
+    const KIND: &'static str = "busy";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        let reports = Arc::<AtomicU64>::default();
+        self.reports.lock().unwrap().push(Arc::clone(&reports));
+        while !self.is_over.load(Relaxed) {
+            if !self.stands_still.load(Relaxed) {
+                cx.progress(reports.fetch_add(1, Relaxed) + 1, 0);
+            }
+            thread::park_timeout(Duration::from_micros(100));
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+impl Busy {
+    /// Lets so many seconds pass, in each of which all its threads report progress.
+    async fn work_for(&self, seconds: u64) {
+        for _ in 0..seconds {
+            let before: Vec<_> =
+                self.reports.lock().unwrap().iter().map(|it| (Arc::clone(it), it.load(Relaxed))).collect();
+            // Real threads: the paused clock stands still while this is never idle.
+            while before.iter().any(|(reports, before)| reports.load(Relaxed) == *before) {
+                tokio::task::yield_now().await;
+            }
+            sleep(secs(1)).await;
+        }
+    }
+}
+
 /// A worker whose jobs have real threads; its own clock is paused.
-struct Blocking {
-    store: Store,
+pub(crate) struct Blocking {
+    pub(crate) store: Store,
     monitor: Monitor,
-    jobs: Runtime,
-    unblock: Option<mpsc::Sender<()>>,
-    ends: JoinHandle<Stopped>,
+    pub(crate) jobs: Runtime,
+    pub(crate) unblock: Option<mpsc::Sender<()>>,
+    pub(crate) ends: JoinHandle<Stopped>,
     /// Of its store.
-    faults: Faults,
+    pub(crate) faults: Faults,
     /// How many steps have begun that block.
-    blocked: Arc<AtomicUsize>,
+    pub(crate) blocked: Arc<AtomicUsize>,
 }
 
 fn worker(slots: usize, limits: Limits) -> Blocking {
     start(slots, limits, |worker| worker.job(Meet(Arc::new(Barrier::new(slots)))))
 }
 
-fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Blocking {
+pub(crate) fn start(
+    slots: usize,
+    limits: Limits,
+    with: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> Blocking {
     on_one_clock();
     let threads = slots + spare_slots(slots);
     let jobs =
@@ -104,12 +156,12 @@ fn start(slots: usize, limits: Limits, with: impl FnOnce(WorkerBuilder) -> Worke
 }
 
 impl Blocking {
-    async fn send(&self, blocks: bool, count: usize) {
+    pub(crate) async fn send(&self, blocks: bool, count: usize) {
         let jobs = (0..count).map(|_| NewJob::of::<Block>(&blocks).unwrap()).collect();
         Producer::new(self.store.clone()).enqueue(jobs).await.unwrap();
     }
 
-    fn done(&self, layer: &'static str, action: &'static str) -> u64 {
+    pub(crate) fn done(&self, layer: &'static str, action: &'static str) -> u64 {
         self.monitor.telemetry().healing_actions.get_or_create(&ByLayer { layer, action }).get()
     }
 
@@ -212,7 +264,7 @@ async fn blocked(cache: &Arc<Service>) -> Blocking {
 }
 
 /// The jobs that have begun.
-async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
+pub(crate) async fn jobs_of(blocking: &Blocking) -> Vec<JobId> {
     let reports = blocking.store.roster.reports(secs(60)).await.unwrap();
     let begun = reports.into_iter().flat_map(|report| report.in_flight);
     begun.filter(|job| job.began_unix_ms.is_some()).map(|job| job.job).collect()
@@ -245,6 +297,46 @@ async fn threads_that_block_are_stuck_slots_also_where_their_leases_are_lost_bef
     sleep(secs(200)).await;
     blocking.faults.clear_all();
     ends_as_stuck(blocking).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thread_that_makes_progress_is_no_stuck_slot_until_it_stands_still_however_its_job_was_cut_off() {
+    let own = |step_timeout| Limits { stall_after: Some(secs(60)), step_timeout, ..Limits::default() };
+    for limits in [own(None), own(Some(secs(86_400)))] {
+        for is_cancelled in [true, false] {
+            let busy = Busy::default();
+            let job = busy.clone();
+            let blocking = start(2, Limits::default(), |worker| worker.job(job).limits::<Busy>(limits));
+            Producer::new(blocking.store.clone())
+                .enqueue(vec![NewJob::of::<Busy>(&()).unwrap()])
+                .await
+                .unwrap();
+            within(secs(60), "the job", async || jobs_of(&blocking).await.len() == 1).await;
+            while busy.reports.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            if is_cancelled {
+                cancel(&blocking.store, &jobs_of(&blocking).await[0]).await;
+            } else {
+                blocking.faults.everything(Fault::Fail(ErrorKind::Unavailable));
+                busy.work_for(200).await;
+                blocking.faults.clear_all();
+            }
+            busy.work_for(300).await;
+            assert_eq!(
+                (blocking.done("slot", "mark_stuck"), blocking.ends.is_finished()),
+                (0, false),
+                "{limits:?}"
+            );
+            let begun = if is_cancelled { 1 } else { 2 };
+            assert_eq!(busy.reports.lock().unwrap().len(), begun, "lost or cancelled");
+            busy.stands_still.store(true, Relaxed);
+            within(secs(600), "the end of the worker", async || blocking.ends.is_finished()).await;
+            busy.is_over.store(true, Relaxed);
+            assert_eq!(blocking.ends.await.unwrap().reason, StopReason::Stuck);
+            blocking.jobs.shutdown_background();
+        }
+    }
 }
 
 async fn ends_as_stuck(blocking: Blocking) {

@@ -96,7 +96,7 @@ fn meaning(kind: &str, is_far: bool) -> String {
         "Signal" => "the worker was asked to stop",
         "Manual" => "somebody asked the worker to release everything",
         "Repair" => "the VM has a fault, and its worker asks for its replacement",
-        "Restart" => "half of the worker's slots are stuck, and it starts again",
+        "Restart" => "too many of the worker's slots are stuck, and it starts again",
         _ => "not known to this version",
     };
     let why = if is_far { "; its host is predicted to fail" } else { "" };

@@ -1,7 +1,7 @@
 //! The ends of a delivery: completed, retried, deferred, dead-lettered, or released.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::kind::Kind;
-use crate::worker::limits::{Limits, Missing};
+use crate::worker::limits::Missing;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -48,7 +48,8 @@ const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 /// as long as results are kept by default.
 pub(super) const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
 
-/// How long a step that was given up may take to its next `.await`, before it is taken to block its thread.
+/// How long a step that was given up may take to its next `.await`, and what it computes to its end, before it is taken
+/// to block its thread.
 const RETURN_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a worker that lost a lease keeps trying to note that in the job's record.
@@ -73,6 +74,11 @@ impl Guardian {
             }
             (ended, _) => ended,
         };
+        if let RunOutcome::TimedOut(what) = ended
+            && self.computes_on(&assignment.run).await
+        {
+            return self.give_up(assignment, what, true).await;
+        }
         if let Some(needed) = self.was_asked_to_wait(&assignment, &ended) {
             return self.defer_until_served(assignment, &needed).await;
         }
@@ -421,6 +427,23 @@ impl Guardian {
         self.time_out(assignment, what).await
     }
 
+    /// Whether a job that was stopped at a limit goes on to compute, although its step has ended. A drain does not wait
+    /// to see that.
+    async fn computes_on(&self, run: &JobRun) -> bool {
+        if !run.holds_slots() {
+            return false;
+        }
+        // Work that looks at its flag returns.
+        run.revoked.cancel();
+        let mut drain = self.drain.clone();
+        tokio::select! {
+            biased;
+            () = run.returned() => false,
+            _ = drain.wait_for(|deadline| deadline.is_some()) => false,
+            () = sleep(RETURN_WITHIN) => true,
+        }
+    }
+
     /// Returns the dependency because of which the job was asked to yield, if it did so for that.
     fn was_asked_to_wait(&self, assignment: &Assignment, ended: &RunOutcome) -> Option<DependencyHandle> {
         let has_yielded = matches!(ended, RunOutcome::Yielded | RunOutcome::CutShort(_));
@@ -667,11 +690,11 @@ impl Guardian {
     pub(super) async fn cut(
         self: Box<Self>,
         assignment: Box<Assignment>,
-        mut task: JoinHandle<RunOutcome>,
+        task: JoinHandle<RunOutcome>,
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        let (run, unreturned) = (&assignment.run, may_block(&assignment, &task));
+        let (run, unreturned) = (Arc::clone(&assignment.run), given_up(&assignment, None));
         let timed_out = match run.hung.get() {
             Some(hang) => Some(TimedOut::Stall(hang.still)),
             None if run.has_deadline() => None,
@@ -681,7 +704,7 @@ impl Guardian {
             self.finish_cancelled(&assignment).await
         } else if let Some(what) = timed_out {
             // A step that awaits something was dropped there, and its task ends.
-            let blocks = timeout(RETURN_WITHIN, &mut task).await.is_err();
+            let blocks = timeout(RETURN_WITHIN, run.returned()).await.is_err();
             // A thread that does not return is no fault of what the job needs.
             if !blocks
                 && has_failed(&RunOutcome::TimedOut(what))
@@ -689,12 +712,12 @@ impl Guardian {
             {
                 return self.excuse(assignment, &needed, &why).await;
             }
-            let given_up = given_up(&assignment, &task, what.limit(), Duration::ZERO);
+            let given_up = given_up(&assignment, Some(what));
             let report = self.give_up(assignment, what, blocks).await;
             if !blocks {
                 return report;
             }
-            return DeliveryReport { blocks: Some(given_up), task: Some(task), ..report };
+            return DeliveryReport { blocks: given_up, task: Some(task), ..report };
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
@@ -707,7 +730,7 @@ impl Guardian {
         assignment: &Assignment,
         task: JoinHandle<RunOutcome>,
     ) -> DeliveryReport {
-        let blocks = may_block(assignment, &task);
+        let blocks = given_up(assignment, None);
         DeliveryReport { blocks, task: Some(task), ..self.lost(assignment) }
     }
 
@@ -927,25 +950,9 @@ const fn has_failed(ended: &RunOutcome) -> bool {
     }
 }
 
-/// Returns the job of a task to watch until its thread has returned.
-fn given_up(
-    assignment: &Assignment,
-    task: &JoinHandle<RunOutcome>,
-    limit: Duration,
-    passes_within: Duration,
-) -> GivenUp {
-    let run = &assignment.run;
-    // It has begun.
-    let slots = run.slots.get().cloned().unwrap_or_else(|| Weak::<()>::new());
-    let (kind, task) = (assignment.kind.name, task.abort_handle());
-    GivenUp { job: run.job.clone(), kind, limit, passes_within, task, slots }
-}
-
-/// The same of one that is cut off before it has passed a limit: it may pass it yet, if it blocks its thread.
-fn may_block(assignment: &Assignment, task: &JoinHandle<RunOutcome>) -> Option<GivenUp> {
-    let Limits { step_timeout, job_timeout, stall_after, .. } = assignment.kind.limits;
-    let limit = step_timeout.into_iter().chain(job_timeout).chain(stall_after).min()?;
-    Some(given_up(assignment, task, limit, limit))
+/// Returns the job to watch until its thread has returned, if its kind has a limit that it `passed`, or may pass yet.
+fn given_up(assignment: &Assignment, passed: Option<TimedOut>) -> Option<GivenUp> {
+    GivenUp::new(&assignment.run, &assignment.kind.limits, passed)
 }
 
 /// The reason of a timeout, with the place in the job where that is known.

@@ -19,7 +19,7 @@ use tracing::Instrument;
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
-use super::outcome::{DeliveryReport, NOTEWORTHY, NoSlot, Outcome, Slots, log_end};
+use super::outcome::{DeliveryReport, GivenUp, NOTEWORTHY, NoSlot, Outcome, Slots, log_end};
 use crate::clock::unix_millis;
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
@@ -32,6 +32,7 @@ use crate::ports::{Delivery, Store};
 use crate::process::in_process;
 use crate::record::Status;
 use crate::retry::{bounded, may_pass};
+use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::fleet_slots::{FleetSlot, FleetSlots, SlotWatch};
 use crate::worker::settings::Expiring;
@@ -353,10 +354,17 @@ impl Guardian {
             self.shared.runs.note(ran);
             assignment.kind.runs.note(ran);
         }
-        let report = match ended {
+        let passed = match &ended {
+            RunOutcome::TimedOut(what) => Some(*what),
+            _ => run.hung.get().map(|hang| TimedOut::Stall(hang.still)),
+        };
+        let kind = Arc::clone(&assignment.kind);
+        let mut report = match ended {
             RunOutcome::Done => self.complete(&assignment, run.cancelled.is_cancelled()).await,
             ended => Box::pin(self.finish(assignment, ended)).await,
         };
+        // What it computes may go on.
+        report.blocks = GivenUp::new(&run, &kind.limits, passed);
         report.and_remove(&run, unnamed)
     }
 

@@ -25,4 +25,4 @@ mod save;
 pub(super) use assignment::Registry;
 pub(super) use guardian::{Batch, Guardian};
 pub use outcome::Outcome;
-pub(super) use outcome::{DeliveryReport, GivenUp, NoSlot};
+pub(super) use outcome::{DeliveryReport, GivenUp, Limit, NoSlot};

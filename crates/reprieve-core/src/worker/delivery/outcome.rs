@@ -1,7 +1,6 @@
 //! The outcome of a delivery: its name for metrics and reports, its line in the log, and what the
 //! dispatcher is told of it.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
@@ -19,8 +18,10 @@ use crate::context::JobRun;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{JobId, PayloadName};
 use crate::retry::bounded;
+use crate::time_limit::TimedOut;
 use crate::worker::fleet_slots::FleetSlot;
 use crate::worker::kind::{Kind, Place};
+use crate::worker::limits::Limits;
 
 /// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
 pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
@@ -106,27 +107,64 @@ impl Outcome {
 /// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A job that was given up and may still run.
-#[derive(Debug)]
-pub(in crate::worker) struct GivenUp {
-    pub(in crate::worker) job: JobId,
-    pub(in crate::worker) kind: &'static str,
-    /// The limit of its kind that it passed, or passes.
-    pub(in crate::worker) limit: Duration,
+/// A limit of its kind that a job had passed when it was given up, or passes if its thread does not return.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct Limit {
+    pub(in crate::worker) time: Duration,
     /// In how long at most it passes it, if it was cut off before that for another reason.
     pub(in crate::worker) passes_within: Duration,
-    pub(in crate::worker) task: AbortHandle,
-    /// What it holds until its thread returns.
-    pub(super) slots: Weak<dyn Any + Send + Sync>,
+}
+
+/// A job that was given up and may still run, on its own thread or on one that computes for it.
+#[derive(Debug)]
+pub(in crate::worker) struct GivenUp {
+    pub(in crate::worker) run: Arc<JobRun>,
+    /// How long it may run.
+    pub(in crate::worker) timeout: Option<Limit>,
+    /// How long it may stand still.
+    pub(in crate::worker) stall: Option<Limit>,
 }
 
 impl GivenUp {
+    /// Returns the job of a run that had `passed` a limit when it was given up, or passes one yet if its thread does
+    /// not return; `None` if it has, or its kind has no limit.
+    pub(super) fn new(run: &Arc<JobRun>, limits: &Limits, passed: Option<TimedOut>) -> Option<Self> {
+        if !run.holds_slots() {
+            return None;
+        }
+        let Limits { step_timeout, job_timeout, stall_after, .. } = *limits;
+        let to_pass = |time| Limit { time, passes_within: time };
+        let has_passed = |is_stall| {
+            let passed = passed.filter(|what| matches!(what, TimedOut::Stall(_)) == is_stall);
+            passed.map(|what| Limit { time: what.limit(), passes_within: Duration::ZERO })
+        };
+        let timeout = step_timeout.into_iter().chain(job_timeout).min();
+        let timeout = has_passed(false).or_else(|| timeout.map(to_pass));
+        let stall = has_passed(true).or_else(|| stall_after.map(to_pass));
+        timeout.or(stall)?;
+        Some(Self { run: Arc::clone(run), timeout, stall })
+    }
+
     /// Counts it no longer among the jobs that use what it uses.
     pub(in crate::worker) fn use_nothing(&self) {
-        let slots = self.slots.upgrade().and_then(|slots| slots.downcast::<Slots>().ok());
-        if let Some((_, Some(place), _)) = slots.as_deref() {
+        if let Some((_, Some(place), _)) = self.slots().as_deref() {
             place.use_nothing();
         }
+    }
+
+    /// Whether it holds a place under the limit of its kind in this worker.
+    pub(in crate::worker) fn holds_place(&self) -> bool {
+        self.slots().is_some_and(|slots| slots.1.is_some())
+    }
+
+    /// Whether it holds a slot of the fleet.
+    pub(in crate::worker) fn holds_slot_of_fleet(&self) -> bool {
+        let slots = self.slots();
+        slots.and_then(|slots| slots.2.as_ref().map(FleetSlot::is_held)).unwrap_or_default()
+    }
+
+    fn slots(&self) -> Option<Arc<Slots>> {
+        self.run.slots.get().and_then(Weak::upgrade)?.downcast::<Slots>().ok()
     }
 }
 
@@ -159,7 +197,7 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) settled_at: Instant,
     /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
-    /// The same job, when its step may block its thread for longer than its kind allows.
+    /// The job, when its thread may not return for longer than its kind allows.
     pub(in crate::worker) blocks: Option<GivenUp>,
     /// Work of this delivery that is saved.
     pub(in crate::worker) work_kept: Duration,
