@@ -310,3 +310,25 @@ async fn a_worker_whose_slots_are_stuck_ends_with_3_and_the_next_one_does_the_ot
     assert_eq!(sandbox.journal().redone(), 0);
     second.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_of_the_fleet_that_a_stuck_thread_holds_is_free_for_others_when_its_worker_has_ended() {
+    let sandbox = Sandbox::new().await;
+    let limits = "[kinds.spin]\nstep-timeout = '1s'\nattempts = 1\nin-fleet = 1\n";
+    std::fs::write(sandbox.path("reprieve.toml"), limits).expect("a file");
+    let flags = ["--metadata-url", "off", "--concurrency", "4", "--lease", "10s", "--budget", "5s"];
+    let mut first = Worker::start(&sandbox, Path::new(JOBS), flags);
+    let began = Instant::now();
+    sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 600_000})]).await;
+    let runs = async || (!first.log().lines("the job runs").is_empty()).then_some(());
+    until("the job runs", PATIENCE, runs).await;
+    let short = sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 5})]).await.remove(0);
+    let second = Worker::start(&sandbox, Path::new(JOBS), flags);
+    let status = first.ended(PATIENCE).await;
+    println!("a stuck slot of the fleet: ended after {} ms, {status}", began.elapsed().as_millis());
+    assert_eq!(status.code(), Some(3));
+    let ended = Instant::now();
+    until("the next job is done", PATIENCE, async || sandbox.result::<Value>(&short).await).await;
+    println!("another worker has done the next job after {} ms", ended.elapsed().as_millis());
+    second.stop().await;
+}
