@@ -4,6 +4,10 @@
 //! was not asked just now. An idle worker asks nothing.
 
 use std::collections::HashSet;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +34,8 @@ pub(super) const ASK_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Cancels {
     known: Mutex<Known>,
+    /// Whether any is known, so that jobs that begin do not wait for each other to see that there is none.
+    are_any: AtomicBool,
     /// The last answer of the store. Locked while the store is asked.
     news: AsyncMutex<Vec<u8>>,
 }
@@ -53,7 +59,7 @@ impl Cancels {
 
     /// Whether the job is known to be cancelled.
     pub(super) fn contains(&self, job: &JobId) -> bool {
-        self.known(|known| known.jobs.contains(job))
+        self.are_any.load(Acquire) && self.known(|known| known.jobs.contains(job))
     }
 
     /// Forgets a job whose mark was removed: another one may have its id.
@@ -94,6 +100,7 @@ impl Cancels {
             Ok(Some((latest, jobs))) => {
                 *news = latest;
                 self.known(|known| known.jobs.clone_from(&jobs));
+                self.are_any.store(!jobs.is_empty(), Release);
                 changed = Some(jobs);
             }
             Err(error) => tracing::debug!(%error, "failed to ask which jobs are cancelled; asking again"),
