@@ -19,8 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// How many calls must have failed in a row, each of which took long, until those that take long are held to be in vain.
 const IN_VAIN: u32 = 3;
 
-/// For how long nothing must have been lacked until one job more than may is tried, and for how long a job without a call
-/// tells nothing. If those that may do without had all slots with it, it is tried later.
+/// For how long nobody must have begun to do without until one job more than may is tried, and for how long one without a
+/// call is on trial. If those that may do without had all slots with it, it is tried later.
 const QUIET: Duration = Duration::from_mins(1);
 const QUIET_FOR_LAST: Duration = Duration::from_hours(1);
 
@@ -82,6 +82,8 @@ struct Lack {
     by_call: bool,
     /// How many calls had begun when one was refused last, if one was: answers to these do not end it.
     refused: u64,
+    /// So many others fared well meanwhile that it counts no more, unless it does without again.
+    is_over: bool,
 }
 
 /// That a dependency does not serve, although its breaker is closed. Only what shows that it serves ends that: where no job
@@ -92,8 +94,8 @@ struct Suspicion {
     pause: Duration,
     /// When many did without for long last, whatever it was.
     many: Duration,
-    /// Since the last lack, it was seen to serve.
-    serves: bool,
+    /// When it was seen to serve first since the last lack.
+    serves: Option<Duration>,
     /// How many that were tried have shown that since.
     well: usize,
     ended: Option<Duration>,
@@ -163,26 +165,22 @@ impl Without {
     /// Whether one job more than may be is tried: what they do without may be back, and without a call nobody finds out.
     /// The more have fared well, the more are on trial at once.
     fn may_try(&self, share: &Share<'_>, now: Duration) -> bool {
-        let in_doubt = || self.runs.values().filter(|run| self.is_in_doubt(run, now));
+        let in_doubt = || self.runs.values().filter(|run| run.is_in_doubt(now));
         let quiet = if in_doubt().count() + 1 < self.slots { QUIET } else { QUIET_FOR_LAST };
         let is_quiet = |used: &usize| self.lacked.get(used).is_none_or(|lacked| *lacked + quiet <= now);
         let well = share.uses.iter().filter_map(|used| self.suspicion(*used)).map(|it| it.well).min();
-        share.serves
-            && share.uses.iter().all(is_quiet)
-            && in_doubt().filter(|run| run.is_tried).count() <= well.unwrap_or(0)
+        let on_trial = in_doubt().filter(|run| run.is_tried && self.is_on_trial_for(run, share.uses)).count();
+        share.serves && share.uses.iter().all(is_quiet) && on_trial <= well.unwrap_or(0)
+    }
+
+    /// Whether it was tried for the sake of one of these, and since that is suspected.
+    fn is_on_trial_for(&self, run: &Run, uses: &[usize]) -> bool {
+        let is_of = |used: &usize| self.suspicion(*used).is_some_and(|it| it.since <= run.began);
+        uses.iter().any(|used| run.uses.contains_key(used) && is_of(used))
     }
 
     fn suspicion(&self, used: usize) -> Option<&Suspicion> {
         self.suspected.get(&used).filter(|it| it.ended.is_none())
-    }
-
-    /// Whether it does without, or may have to: it has begun lately, and had no answer yet.
-    fn is_in_doubt(&self, run: &Run, now: Duration) -> bool {
-        let is_new = run.began + QUIET > now;
-        run.uses.iter().any(|(used, its)| {
-            let lacks = its.lack.is_some() || its.is_in_want(are_in_vain(&self.in_vain, *used), now);
-            lacks || is_new && its.answered.is_none()
-        })
     }
 
     /// A run begins, if it may. Returns whether it does.
@@ -211,7 +209,9 @@ impl Without {
         self.lacks(run, used, Lacks::Called, now);
         let Some(its) = self.use_of(run, used) else { return };
         let Some(began) = its.end_call(number) else { return };
-        if let Some(lack) = &mut its.lack {
+        // Until it, or one that began later, was answered it was done without.
+        let is_latest = its.answered.is_none_or(|answered| answered < number);
+        if let Some(lack) = its.lack.as_mut().filter(|_| is_latest) {
             lack.since = lack.since.min(began);
         }
         if began + LONG <= now {
@@ -225,12 +225,16 @@ impl Without {
         let calls = self.calls;
         let number = used;
         if let Some(used) = self.use_of(run, used) {
-            let lack = used.lack.get_or_insert(Lack { since: now, by_call: false, refused: 0 });
+            let is_new = used.lack.is_none_or(|lack| lack.is_over);
+            let new = Lack { since: now, by_call: false, refused: 0, is_over: false };
+            let lack = used.lack.insert(used.lack.filter(|_| !is_new).unwrap_or(new));
             lack.by_call |= how != Lacks::Looked;
             if how == Lacks::Refused {
                 lack.refused = calls;
             }
-            self.note_lack(number, now);
+            if is_new {
+                self.note_lack(number, now);
+            }
         }
     }
 
@@ -238,7 +242,7 @@ impl Without {
     fn note_lack(&mut self, used: usize, now: Duration) {
         self.lacked.insert(used, now);
         if let Some(suspicion) = self.suspected.get_mut(&used) {
-            (suspicion.serves, suspicion.well) = (false, 0);
+            (suspicion.serves, suspicion.well) = (None, 0);
         }
         self.runs
             .values_mut()
@@ -247,11 +251,11 @@ impl Without {
     }
 
     /// A run has shown that it serves.
-    fn note_well(&mut self, run: u64, used: usize) {
+    fn note_well(&mut self, run: u64, used: usize, now: Duration) {
         let Some(run) = self.runs.get_mut(&run) else { return };
         let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
         let Some(its) = run.uses.get_mut(&used) else { return };
-        suspicion.serves = true;
+        suspicion.serves.get_or_insert(now);
         suspicion.well += usize::from(run.is_tried && !std::mem::replace(&mut its.has_shown, true));
     }
 
@@ -287,8 +291,10 @@ impl Without {
         if let Served::Called(number) = how {
             its.end_call(number);
         }
-        if is_answer && self.is_after_lack(used, now) {
-            self.note_well(run, used);
+        // The answer to a call that was refused tells nothing.
+        let does_without = self.use_of(run, used).is_some_and(|its| its.lack.is_some());
+        if is_answer && !does_without && self.is_after_lack(used, now) {
+            self.note_well(run, used, now);
         }
     }
 
@@ -311,19 +317,19 @@ impl Without {
     /// It ends, or uses nothing any more.
     pub(super) fn end(&mut self, run: u64, now: Duration) {
         self.look(now);
-        self.show_what_was_not_lacked(run);
+        self.show_what_was_not_lacked(run, now);
         self.runs.remove(&run);
     }
 
     /// What a run has not lacked, and does not wait for, serves as far as this run goes, if it began after the last lack.
-    fn show_what_was_not_lacked(&mut self, number: u64) {
+    fn show_what_was_not_lacked(&mut self, number: u64, now: Duration) {
         let Some(run) = self.runs.get(&number) else { return };
         let is_shown = |(used, its): &(&usize, &Use)| {
             its.lack.is_none() && its.calls.is_empty() && self.is_after_lack(**used, run.began)
         };
         let shown: Vec<_> = run.uses.iter().filter(is_shown).map(|(used, _)| *used).collect();
         for used in shown {
-            self.note_well(number, used);
+            self.note_well(number, used, now);
         }
     }
 
@@ -352,9 +358,10 @@ impl Without {
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
     /// become more that do so for long.
     fn look(&mut self, now: Duration) {
-        let long = Long::at(&self.runs, &self.in_vain, now);
-        if !self.suspected.is_empty() {
+        let mut long = Long::at(&self.runs, &self.in_vain, now);
+        if self.suspected.values().any(|it| it.ended.is_none()) {
             self.end_suspicions(&long, now);
+            long = Long::at(&self.runs, &self.in_vain, now);
         }
         if long.is_too_many() {
             for used in long.most_lacked() {
@@ -370,24 +377,38 @@ impl Without {
         }
         let again = before.filter(|it| it.ended.is_some_and(|ended| now.saturating_sub(ended) < REMEMBERED));
         let pause = again.map_or(PAUSE_MIN, |it| (it.pause * 2).min(PAUSE_MAX));
-        let suspicion = Suspicion { since: now, pause, many: now, serves: false, well: 0, ended: None };
+        let suspicion = Suspicion { since: now, pause, many: now, serves: None, well: 0, ended: None };
         self.suspected.insert(used, suspicion);
         self.suspicions += 1;
     }
 
     fn end_suspicions(&mut self, long: &Long, now: Duration) {
-        let old = self.runs.iter().filter(|(_, run)| run.began + QUIET <= now).map(|(run, _)| *run);
-        for run in old.collect::<Vec<_>>() {
-            self.show_what_was_not_lacked(run);
-        }
         for (used, it) in self.suspected.iter_mut().filter(|(_, it)| it.ended.is_none()) {
             if long.are_many() {
                 it.many = now;
             }
             let lacked = self.lacked.get(used).copied().unwrap_or_default();
-            let is_over = it.serves && it.many.max(lacked) + it.pause <= now || it.well >= ENOUGH;
+            // What a client takes for refused it tells after the answer.
+            let serves = it.serves.is_some_and(|since| since + LONG <= now);
+            let have_enough_fared_well = it.well >= ENOUGH;
+            let is_over = serves && it.many.max(lacked) + it.pause <= now || have_enough_fared_well;
             it.ended = is_over.then_some(now);
+            if have_enough_fared_well {
+                let lacks = self.runs.values_mut().filter_map(|run| run.uses.get_mut(used)?.lack.as_mut());
+                lacks.for_each(|lack| lack.is_over = true);
+            }
         }
+    }
+}
+
+impl Run {
+    /// Whether it does without, or may have to: it had no answer yet, and has begun lately or waits for one.
+    fn is_in_doubt(&self, now: Duration) -> bool {
+        let is_new = self.began + QUIET > now;
+        self.uses.values().any(|its| {
+            let waits = its.calls.iter().any(|(_, began)| *began + LONG <= now);
+            its.lack.is_some() || its.answered.is_none() && (is_new || waits)
+        })
     }
 }
 
@@ -401,7 +422,7 @@ impl Use {
     /// Whether its run has done without for long, or waited for an answer `in_vain`.
     fn is_in_want(&self, in_vain: bool, at: Duration) -> bool {
         let mut waits = self.calls.iter().filter(|_| in_vain).map(|(_, began)| *began);
-        self.lack.as_ref().is_some_and(|lack| lack.since + LONG <= at)
+        self.lack.as_ref().is_some_and(|lack| lack.since + LONG <= at && !lack.is_over)
             || waits.any(|began| began + LONG <= at)
     }
 }
@@ -750,6 +771,109 @@ mod tests {
         assert!(!tries(&mut without, 40, true, s(121)));
         assert!(tries(&mut without, 40, true, s(122)));
         assert!(!tries(&mut without, 41, true, s(122)), "one at a time again");
+    }
+
+    #[test]
+    fn the_answer_to_a_call_that_was_refused_shows_nothing() {
+        // Told within the call, and after its answer, as a client does that looks at it.
+        for refuses_first in [true, false] {
+            let mut without = running(8);
+            (0..8).for_each(|run| without.lacks(run, 0, Lacks::Refused, s(1)));
+            (0..8).for_each(|run| without.end(run, s(4)));
+            for (run, now) in [(8, s(20)), (9, s(40)), (10, s(60))] {
+                assert!(tries(&mut without, run, true, now));
+                let call = without.begin_call(run, 0, now);
+                if refuses_first {
+                    without.lacks(run, 0, Lacks::Refused, now);
+                }
+                without.is_served(run, 0, Served::Called(call), now + s(1));
+                without.lacks(run, 0, Lacks::Refused, now + s(1));
+                without.end(run, now + s(15));
+                assert!(without.suspects(0, now + s(15)), "{run}, {refuses_first}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_not_called_yet_shows_nothing_until_it_ends() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..8).for_each(|run| without.end(run, s(4)));
+        assert!(tries(&mut without, 8, true, s(5)));
+        assert!(without.suspects(0, s(3_600)));
+        without.end(8, s(3_601));
+        assert!(!without.suspects(0, s(3_603)));
+    }
+
+    #[test]
+    fn one_that_was_tried_before_or_for_another_dependency_keeps_none_from_being_tried() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        assert!(tries(&mut without, 8, true, s(61)));
+        let call = without.begin_call(8, 0, s(61));
+        without.is_served(8, 0, Served::Called(call), s(61));
+        (4..8).for_each(|run| without.end(run, s(62)));
+        assert!(!without.suspects(0, s(72)));
+        // The next time, that one does without, too.
+        (9..15).for_each(|run| begin(&mut without, run, &[0], s(100)));
+        (8..15).for_each(|run| without.lacks(run, 0, Lacks::Called, s(101)));
+        (9..12).for_each(|run| without.end(run, s(104)));
+        assert!(tries(&mut without, 15, true, s(161)));
+        // Another dependency: one that was tried for the first does without that.
+        without.lacks(15, 0, Lacks::Called, s(162));
+        without.end(12, s(163));
+        let share = Share { kind: "o", uses: &[1], away: &[0, 1], of_kind: 4, in_all: 4, serves: true };
+        assert!(without.begin(16, &share, s(164)));
+    }
+
+    #[test]
+    fn those_that_do_without_when_enough_fared_well_count_again_only_if_they_do_so_again() {
+        let mut without = running(32);
+        (0..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..14).for_each(|run| without.end(run, s(4)));
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 16, in_all: 16, serves: true };
+        for run in 32..64 {
+            assert!(without.begin(run, &share, s(61)), "{run}");
+            let call = without.begin_call(run, 0, s(61));
+            without.is_served(run, 0, Served::Called(call), s(61));
+            without.end(run, s(61));
+        }
+        assert!(!without.suspects(0, s(62)), "18 run on");
+        assert!(!without.suspects(0, s(9_000)));
+        (14..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(9_000)));
+        assert!(without.suspects(0, s(9_002)));
+    }
+
+    #[test]
+    fn one_that_waits_for_an_answer_is_in_doubt_for_as_long() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        assert!(tries(&mut without, 8, true, s(61)));
+        let _call = without.begin_call(8, 0, s(61));
+        assert!(!tries(&mut without, 9, true, s(3_000)));
+    }
+
+    #[test]
+    fn a_job_that_fails_again_and_again_by_a_fault_of_its_own_keeps_no_other_from_being_tried() {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        (40..70).for_each(|second| without.lacks(4, 0, Lacks::Called, s(second)));
+        assert!(tries(&mut without, 8, true, s(70)));
+    }
+
+    #[test]
+    fn an_earlier_call_that_fails_after_a_later_one_was_answered_counts_from_its_failure_on() {
+        let mut without = running(2);
+        let calls = [0, 1, 0, 1].map(|run| without.begin_call(run, 0, s(1)));
+        (0..2)
+            .zip(&calls[2..])
+            .for_each(|(run, call)| without.is_served(run, 0, Served::Called(*call), s(2)));
+        (0..2).zip(&calls[..2]).for_each(|(run, call)| without.fails(run, 0, *call, s(20)));
+        assert!(!without.suspects(0, s(21)));
+        assert!(without.suspects(0, s(22)));
     }
 
     #[test]
