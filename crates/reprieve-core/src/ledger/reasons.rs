@@ -16,8 +16,14 @@ pub(crate) const AT_LAST: &str = "failed too often, at last with: ";
 /// What the reason of a last timeout ends with, with its numbers left out, after that of the timeout itself.
 const REPEATED: [&str; 2] = [", # times", ", and its thread did not return"];
 
-/// The fewest characters of a word that is taken for an id.
+/// The fewest characters of a word of hexadecimal digits that is taken for an id.
 const ID_CHARS_MIN: usize = 8;
+
+/// The same of a word of capitals and digits, such as a ULID.
+const ID_CAPITALS_MIN: usize = 16;
+
+/// Quotes that differ at their two ends.
+const QUOTES: [(char, char); 6] = [('“', '”'), ('„', '“'), ('‘', '’'), ('‚', '‘'), ('«', '»'), ('‹', '›')];
 
 /// Failures with one reason, of jobs of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -93,7 +99,8 @@ fn without_numbers(reason: &str) -> String {
             push_word(&mut normal, &rest[..end]);
             end
         } else if let Some(end) = quoted(first, rest, is_in_word(&normal)) {
-            normal.extend([first, '…', first]);
+            normal.extend([first, '…']);
+            normal.extend(rest[..end].chars().next_back());
             end
         } else {
             normal.push(first);
@@ -115,7 +122,10 @@ fn quoted(quote: char, text: &str, is_in_word: bool) -> Option<usize> {
     match quote {
         '"' | '`' => ends.next(),
         '\'' if !is_in_word => ends.find(|end| !text[*end..].starts_with(char::is_alphanumeric)),
-        _ => None,
+        _ => {
+            let (_, close) = QUOTES.iter().find(|(open, _)| *open == quote)?;
+            text.find(*close).map(|at| at + close.len_utf8())
+        }
     }
 }
 
@@ -124,7 +134,10 @@ fn push_word(normal: &mut String, word: &str) {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     let has_digit = digits.bytes().any(|byte| byte.is_ascii_digit());
     let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    if has_digit && is_hex && (word.len() >= ID_CHARS_MIN || word.len() > digits.len()) {
+    let is_capitals = || digits.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    let is_id = is_hex && (word.len() >= ID_CHARS_MIN || word.len() > digits.len())
+        || word.len() >= ID_CAPITALS_MIN && is_capitals();
+    if has_digit && is_id {
         return normal.push('#');
     }
     let mut in_number = false;
@@ -155,6 +168,9 @@ mod tests {
             ("segment at 0x7ffe", "segment at #"),
             ("no such file \"in/17.png\"", "no such file \"…\""),
             ("an open \"quote", "an open \"quote"),
+            ("keine Datei „in/a.png“, “b”, ‘c’ und «d»", "keine Datei „…“, “…”, ‘…’ und «…»"),
+            ("user 01J9ZK3V5XQW8RTYBNM0P4HSDF is gone", "user # is gone"),
+            ("HTTP2_PROTOCOL_ERROR in E1001", "HTTP#_PROTOCOL_ERROR in E#"),
             ("no 'in/17.png' and no `b`", "no '…' and no `…`"),
             ("can't open 'it\'s'; the jobs' end isn't 'x'", "can't open '…'; the jobs' end isn't '…'"),
             ("failed too often, at last with: not yet", "not yet"),

@@ -27,6 +27,8 @@ pub struct Summary {
     pub since_unix_ms: i64,
     /// Where it ends.
     pub until_unix_ms: i64,
+    /// When a machine was seen first in it; `None` if none was.
+    pub seen_since_unix_ms: Option<i64>,
     /// The boots that were seen in it.
     pub machines: u64,
     /// For how long they were seen, summed.
@@ -175,6 +177,7 @@ impl Summary {
         Self {
             since_unix_ms,
             until_unix_ms,
+            seen_since_unix_ms: lives.iter().map(|life| life.seen_unix_ms.max(since_unix_ms)).min(),
             machines: lives.len() as u64,
             seen_ms: lives.iter().map(|life| window.seen(life)).fold(0, i64::saturating_add),
             evictions: evicted.len() as u64,
@@ -460,6 +463,10 @@ mod tests {
         let (entries, reports) = fleet();
         let it = Summary::of(&entries, &reports, 0, 300 * MINUTE);
         assert_eq!((it.machines, it.evictions, it.unannounced), (4, 2, 1));
+        assert_eq!(it.seen_since_unix_ms, Some(0));
+        let late = Summary::of(&entries, &reports, -9_000 * MINUTE, 300 * MINUTE);
+        assert_eq!(late.seen_since_unix_ms, Some(0), "not where the time begins");
+        assert_eq!(Summary::of(&Entries::default(), &[], 0, MINUTE).seen_since_unix_ms, None);
         // 90.5 + 90 + 240 + 60 minutes.
         assert_eq!(it.seen_ms, 480 * MINUTE + MINUTE / 2);
         let zone =

@@ -230,6 +230,7 @@ mod tests {
         let job = JobId::parse("0190f3a2-7c1e-7abc-8def-001122334455").unwrap();
         Summary {
             since_unix_ms: NOW - 168 * HOUR,
+            seen_since_unix_ms: Some(NOW - 168 * HOUR),
             until_unix_ms: NOW,
             machines: 41,
             seen_ms: 312 * HOUR,

@@ -94,10 +94,11 @@ pub(super) fn zones(moment: &Moment) -> String {
     zones.join(", ")
 }
 
-/// Evictions for each hour of the time.
+/// Evictions for each hour of the time, from when a machine was seen first.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn an_hour(summary: &Summary) -> String {
-    let hours = summary.until_unix_ms.saturating_sub(summary.since_unix_ms).max(1) as f64 / 3_600_000.0;
+    let since = summary.seen_since_unix_ms.unwrap_or(summary.since_unix_ms);
+    let hours = summary.until_unix_ms.saturating_sub(since).max(1) as f64 / 3_600_000.0;
     let rate = summary.evictions as f64 / hours;
     if rate > 0.0 && rate < 0.005 { "<0.01".to_owned() } else { format!("{rate:.2}") }
 }
