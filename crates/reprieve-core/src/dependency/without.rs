@@ -45,7 +45,7 @@ pub(super) struct Without {
     calls: u64,
     /// How many calls of each have failed in a row, since the last answer, that took long.
     in_vain: BTreeMap<usize, u32>,
-    /// When a job began to do without each last, or did again.
+    /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
 }
 
@@ -223,18 +223,16 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
-        let number = used;
-        if let Some(used) = self.use_of(run, used) {
-            let is_new = used.lack.is_none_or(|lack| lack.is_over);
-            let new = Lack { since: now, by_call: false, refused: 0, is_over: false };
-            let lack = used.lack.insert(used.lack.filter(|_| !is_new).unwrap_or(new));
-            lack.by_call |= how != Lacks::Looked;
-            if how == Lacks::Refused {
-                lack.refused = calls;
-            }
-            if is_new {
-                self.note_lack(number, now);
-            }
+        let Some(its) = self.use_of(run, used) else { return };
+        let before = its.lack.filter(|lack| !lack.is_over);
+        let new = Lack { since: now, by_call: false, refused: 0, is_over: false };
+        let lack = its.lack.insert(before.unwrap_or(new));
+        lack.by_call |= how != Lacks::Looked;
+        if how == Lacks::Refused {
+            lack.refused = calls;
+        }
+        if before.is_none() {
+            self.note_lack(used, now);
         }
     }
 
@@ -292,7 +290,7 @@ impl Without {
             its.end_call(number);
         }
         // The answer to a call that was refused tells nothing.
-        let does_without = self.use_of(run, used).is_some_and(|its| its.lack.is_some());
+        let does_without = its.lack.is_some();
         if is_answer && !does_without && self.is_after_lack(used, now) {
             self.note_well(run, used, now);
         }
@@ -359,8 +357,7 @@ impl Without {
     /// become more that do so for long.
     fn look(&mut self, now: Duration) {
         let mut long = Long::at(&self.runs, &self.in_vain, now);
-        if self.suspected.values().any(|it| it.ended.is_none()) {
-            self.end_suspicions(&long, now);
+        if self.end_suspicions(&long, now) {
             long = Long::at(&self.runs, &self.in_vain, now);
         }
         if long.is_too_many() {
@@ -371,18 +368,22 @@ impl Without {
     }
 
     fn suspect(&mut self, used: usize, now: Duration) {
-        let before = self.suspected.get(&used);
-        if before.is_some_and(|it| it.ended.is_none()) {
+        if self.suspicion(used).is_some() {
             return;
         }
-        let again = before.filter(|it| it.ended.is_some_and(|ended| now.saturating_sub(ended) < REMEMBERED));
+        let again = self
+            .suspected
+            .get(&used)
+            .filter(|it| it.ended.is_some_and(|ended| now.saturating_sub(ended) < REMEMBERED));
         let pause = again.map_or(PAUSE_MIN, |it| (it.pause * 2).min(PAUSE_MAX));
         let suspicion = Suspicion { since: now, pause, many: now, serves: None, well: 0, ended: None };
         self.suspected.insert(used, suspicion);
         self.suspicions += 1;
     }
 
-    fn end_suspicions(&mut self, long: &Long, now: Duration) {
+    /// Ends those that are over. Returns whether some jobs that do without count no more.
+    fn end_suspicions(&mut self, long: &Long, now: Duration) -> bool {
+        let mut count_fewer = false;
         for (used, it) in self.suspected.iter_mut().filter(|(_, it)| it.ended.is_none()) {
             if long.are_many() {
                 it.many = now;
@@ -396,8 +397,10 @@ impl Without {
             if have_enough_fared_well {
                 let lacks = self.runs.values_mut().filter_map(|run| run.uses.get_mut(used)?.lack.as_mut());
                 lacks.for_each(|lack| lack.is_over = true);
+                count_fewer = true;
             }
         }
+        count_fewer
     }
 }
 
@@ -504,11 +507,24 @@ mod tests {
         assert!(without.begin(run, &share, now));
     }
 
+    /// Eight runs have done without since 1 s, and four of them ended at 30 s.
+    fn half_lacking() -> Without {
+        let mut without = running(8);
+        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        (0..4).for_each(|run| without.end(run, s(30)));
+        without
+    }
+
+    /// A run makes a call that is answered at once.
+    fn answer(without: &mut Without, run: u64, used: usize, now: Duration) {
+        let call = without.begin_call(run, used, now);
+        without.is_served(run, used, Served::Called(call), now);
+    }
+
     /// A run begins, whatever may be, and makes a call that is answered at once.
     fn is_answered(without: &mut Without, run: u64, used: usize, now: Duration) {
         begin(without, run, &[used], now);
-        let call = without.begin_call(run, used, now);
-        without.is_served(run, used, Served::Called(call), now);
+        answer(without, run, used, now);
     }
 
     /// All do without from `from` to `to`, and end then; as many begin.
@@ -624,8 +640,7 @@ mod tests {
         for run in 8..40 {
             let share = Share { kind: "k", uses: &[1], away: &[0, 1], of_kind: 4, in_all: 4, serves: true };
             assert!(without.begin(run, &share, s(9_000)), "{run}");
-            let call = without.begin_call(run, 1, s(9_000));
-            without.is_served(run, 1, Served::Called(call), s(9_000));
+            answer(&mut without, run, 1, s(9_000));
         }
         assert_eq!([0, 1].map(|used| without.suspects(used, s(9_000))), [true, false]);
     }
@@ -723,8 +738,7 @@ mod tests {
         assert!(!tries(&mut without, 8, false, s(61)), "a breaker is not closed");
         assert!(tries(&mut without, 8, true, s(61)));
         assert!(!tries(&mut without, 9, true, s(120)), "it has called nothing yet");
-        let call = without.begin_call(8, 0, s(120));
-        without.is_served(8, 0, Served::Called(call), s(120));
+        answer(&mut without, 8, 0, s(120));
         assert!(tries(&mut without, 9, true, s(120)));
         without.end(2, s(120));
         without.end(3, s(120));
@@ -736,9 +750,7 @@ mod tests {
 
     #[test]
     fn when_enough_that_were_tried_fared_well_nothing_is_kept_though_many_still_do_without() {
-        let mut without = running(8);
-        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        (0..4).for_each(|run| without.end(run, s(30)));
+        let mut without = half_lacking();
         // Jobs of 30 s that call nothing: those that end show as much as an answer.
         let (mut run, mut now, mut rounds) = (8, s(61), Vec::new());
         while without.suspects(0, now) {
@@ -756,13 +768,10 @@ mod tests {
 
     #[test]
     fn a_lack_of_one_that_is_tried_undoes_what_others_have_shown() {
-        let mut without = running(8);
-        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        (0..4).for_each(|run| without.end(run, s(30)));
+        let mut without = half_lacking();
         for run in 8..39 {
             assert!(tries(&mut without, run, true, s(61)), "{run}");
-            let call = without.begin_call(run, 0, s(61));
-            without.is_served(run, 0, Served::Called(call), s(61));
+            answer(&mut without, run, 0, s(61));
             without.end(run, s(61));
         }
         assert!(tries(&mut without, 39, true, s(61)));
@@ -807,12 +816,9 @@ mod tests {
 
     #[test]
     fn one_that_was_tried_before_or_for_another_dependency_keeps_none_from_being_tried() {
-        let mut without = running(8);
-        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        (0..4).for_each(|run| without.end(run, s(30)));
+        let mut without = half_lacking();
         assert!(tries(&mut without, 8, true, s(61)));
-        let call = without.begin_call(8, 0, s(61));
-        without.is_served(8, 0, Served::Called(call), s(61));
+        answer(&mut without, 8, 0, s(61));
         (4..8).for_each(|run| without.end(run, s(62)));
         assert!(!without.suspects(0, s(72)));
         // The next time, that one does without, too.
@@ -835,8 +841,7 @@ mod tests {
         let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 16, in_all: 16, serves: true };
         for run in 32..64 {
             assert!(without.begin(run, &share, s(61)), "{run}");
-            let call = without.begin_call(run, 0, s(61));
-            without.is_served(run, 0, Served::Called(call), s(61));
+            answer(&mut without, run, 0, s(61));
             without.end(run, s(61));
         }
         assert!(!without.suspects(0, s(62)), "18 run on");
@@ -847,9 +852,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_for_an_answer_is_in_doubt_for_as_long() {
-        let mut without = running(8);
-        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        (0..4).for_each(|run| without.end(run, s(30)));
+        let mut without = half_lacking();
         assert!(tries(&mut without, 8, true, s(61)));
         let _call = without.begin_call(8, 0, s(61));
         assert!(!tries(&mut without, 9, true, s(3_000)));
@@ -857,9 +860,7 @@ mod tests {
 
     #[test]
     fn a_job_that_fails_again_and_again_by_a_fault_of_its_own_keeps_no_other_from_being_tried() {
-        let mut without = running(8);
-        (0..8).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
-        (0..4).for_each(|run| without.end(run, s(30)));
+        let mut without = half_lacking();
         (40..70).for_each(|second| without.lacks(4, 0, Lacks::Called, s(second)));
         assert!(tries(&mut without, 8, true, s(70)));
     }
@@ -933,8 +934,7 @@ mod tests {
         without.is_served(1, 0, Served::Called(number), s(1));
         without.is_served(1, 0, Served::Reported, s(1));
         assert!(without.suspects(0, s(3)));
-        let number = without.begin_call(1, 0, s(3));
-        without.is_served(1, 0, Served::Called(number), s(3));
+        answer(&mut without, 1, 0, s(3));
         without.end(0, s(3));
         assert!(!without.suspects(0, s(13)));
     }
