@@ -25,6 +25,8 @@ BLOB_PORT, QUEUE_PORT, METADATA_PORT = 10000, 10001, 8169
 AGENT = "/var/lib/waagent/Microsoft.CPlat.Core.VMApplicationManagerLinux/reprieve-worker"
 # The environment of a command that the agent runs.
 AGENT_ENVIRONMENT = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"]
+# The names of a machine's process 1: in its last phase it becomes a program of its own, which ends the processes that are left.
+PROCESS_1 = ("systemd\n", "systemd-shutdow\n")
 # nspawn's exit code for a reboot, with --keep-unit: whoever started it is to do so again.
 REBOOT = 133
 # Seconds, because the machine of the tests may be busy.
@@ -258,7 +260,7 @@ class Machine:
         children = Path(f"/proc/{self.nspawn.pid}/task/{self.nspawn.pid}/children").read_text().split()
         for child in children:
             with contextlib.suppress(OSError):
-                if Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                if Path(f"/proc/{child}/comm").read_text() in PROCESS_1:
                     return int(child)
         return None
 
