@@ -639,19 +639,25 @@ fn evictions_at_the_seam_of_a_series_are_said_to_be_of_no_trace() {
 }
 
 #[test]
-fn the_quota_of_a_fixed_number_of_machines_is_for_all_of_them_whatever_the_market_had() {
-    let text = r#"{"metadata":{"gap_seconds":3600},"data":[3,3,3,3]}"#;
-    let known = Known::Availability(Series::parse(text).unwrap(), Source::Given);
-    let found = plan(&Inputs {
-        evictions: known,
-        runs: 2,
-        ..Inputs::new(20, 10 * MINUTE_MS, 8, price(46_000_000), price(230_000_000))
-    });
-    for (name, quota) in
-        [("all regular", (0, 8)), ("steady", (8, 0)), ("steady-fleet", (8, 0)), ("elastic", (3, 0))]
-    {
-        let row = found.rows.iter().find(|row| row.strategy.name == name).unwrap();
-        assert_eq!(row.quota, quota, "{name}");
+fn the_quota_is_for_all_machines_that_a_strategy_asks_for_whatever_the_market_gives() {
+    for text in ["[3,3,3,3]", "[0,0,0,3]"] {
+        let text = format!(r#"{{"metadata":{{"gap_seconds":3600}},"data":{text}}}"#);
+        let known = Known::Availability(Series::parse(&text).unwrap(), Source::Given);
+        let found = plan(&Inputs {
+            evictions: known,
+            runs: 2,
+            ..Inputs::new(20, 10 * MINUTE_MS, 8, price(46_000_000), price(230_000_000))
+        });
+        for (name, quota) in [
+            ("all regular", (0, 8)),
+            ("steady", (8, 0)),
+            ("steady-fleet", (8, 0)),
+            ("elastic", (8, 0)),
+            ("balanced", (5, 3)),
+        ] {
+            let row = found.rows.iter().find(|row| row.strategy.name == name).unwrap();
+            assert_eq!(row.quota, quota, "{name}, {text}");
+        }
     }
 }
 

@@ -35,7 +35,8 @@ pub struct Outcome {
     pub time: SlotTime,
     /// The time of all slots, from the allocation of each machine until it was gone.
     pub slot_ms: u64,
-    /// The most Spot machines that counted against the quota at a time; deallocated ones do.
+    /// The most Spot machines at a time that the quota has to allow: deallocated ones count against it, and those that
+    /// were asked for would as soon as the market gave them.
     pub spot_quota: u32,
     /// The most regular machines at a time.
     pub regular_quota: u32,

@@ -35,10 +35,12 @@ impl Run<'_> {
                 state.after(input, &conditions) == VmState::Running
             }
         };
+        self.machines[machine].is_refused = !is_admitted;
         if is_admitted {
             self.allocate(machine);
         } else {
             self.outcome.refusals += 1;
+            self.count_quota();
             self.try_later(machine);
         }
     }
@@ -109,6 +111,7 @@ impl Run<'_> {
         self.schedule(now_ms.saturating_add(fate.boot_ms), Event::Ready { machine, epoch });
     }
 
+    /// Counts what the quota has to allow: also machines that the market did not give, since it may do so at any time.
     fn count_quota(&mut self) {
         // More than all there are, there never are.
         let most = u64::from(self.outcome.spot_quota) + u64::from(self.outcome.regular_quota);
@@ -116,7 +119,7 @@ impl Run<'_> {
             return;
         }
         let (mut spot, mut regular) = (0, 0);
-        for machine in self.machines.iter().filter(|machine| machine.state.holds_disks()) {
+        for machine in self.machines.iter().filter(|it| it.state.holds_disks() || it.is_refused) {
             if machine.role == Role::Spot { spot += 1 } else { regular += 1 }
         }
         self.outcome.spot_quota = self.outcome.spot_quota.max(spot);

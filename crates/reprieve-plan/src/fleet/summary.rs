@@ -36,7 +36,7 @@ pub struct Summary {
     pub time: SlotTime,
     /// The mean time of machines in each hour since the beginning.
     pub hours: Vec<HourUse>,
-    /// The most Spot and regular machines that counted against the quota, in any run.
+    /// The most Spot and regular machines that the quota has to allow at a time, in any run.
     pub quota: (u32, u32),
     /// The cost of each run in millionths of the currency, the lowest first.
     pub costs_micros: Vec<u64>,

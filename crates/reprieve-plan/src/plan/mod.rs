@@ -86,7 +86,8 @@ pub struct Row {
     pub summaries: Vec<Summary>,
     /// What a month without a job costs.
     pub idle_month: Cost,
-    /// The most Spot and the most regular machines that count against the quota. Deallocated ones do.
+    /// The most Spot and the most regular machines that the quota has to allow at a time, whatever the market gives.
+    /// Deallocated ones count against it.
     pub quota: (u32, u32),
     /// The lines of a `.bicepparam` file; none if no preset is like it.
     pub parameters: Vec<String>,
@@ -185,12 +186,9 @@ fn check_deadline(inputs: &Inputs, model: &Model) -> Result<(), PlanError> {
 
 fn row(inputs: &Inputs, strategy: Strategy, summaries: Vec<Summary>) -> Row {
     let most = |of: fn(&Summary) -> u32| summaries.iter().map(of).max().unwrap_or_default();
-    // A fixed number of machines is deployed, whatever the market had.
-    let (regular, spot) = strategy.idle();
-    let quota = (most(|summary| summary.quota.0).max(spot), most(|summary| summary.quota.1).max(regular));
     Row {
         idle_month: idle_month(inputs, &strategy),
-        quota,
+        quota: (most(|summary| summary.quota.0), most(|summary| summary.quota.1)),
         parameters: parameters(&strategy, inputs.slots),
         strategy,
         summaries,
