@@ -170,6 +170,14 @@ fn the_programme_costs_least_over_two_days() {
 }
 
 #[test]
+fn the_programme_costs_no_more_where_regular_machines_cost_little_more() {
+    for (hours, slack) in [(2, 300), (4, 300), (8, 100)] {
+        let task = Task { regular: Price::from_nanos_per_hour(96_000_000), ..task(hours, slack) };
+        check_costs(&task, &settings(task.deadline_ms, WINDOWS), 0.0);
+    }
+}
+
+#[test]
 fn the_programme_costs_no_more_in_the_windows_of_a_short_trace() {
     // Two weeks, as a team has them after its first batches. Each is a setting: its windows overlap, and one that is
     // calmer than its law is calmer in all of them.

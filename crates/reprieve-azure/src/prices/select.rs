@@ -38,6 +38,8 @@ pub enum NoPrice {
     UnknownRegion {
         /// The region.
         region: String,
+        /// The currency that was asked for: in one that it does not know, Azure has no prices either.
+        currency: String,
     },
     /// The region has prices, but none of this size.
     UnknownSize {
@@ -98,7 +100,7 @@ pub fn select(meters: &[Meter], query: &Query, os: Os, now: SystemTime) -> Resul
     let (size, region) = (query.size().to_owned(), query.region().to_owned());
     let here: Vec<_> = meters.iter().filter(|it| it.arm_region_name == region).collect();
     if here.is_empty() {
-        return Err(NoPrice::UnknownRegion { region });
+        return Err(NoPrice::UnknownRegion { region, currency: query.currency().to_owned() });
     }
     let of_size: Vec<_> = here.into_iter().filter(|it| it.arm_sku_name.eq_ignore_ascii_case(&size)).collect();
     let Some(first) = of_size.first() else { return Err(NoPrice::UnknownSize { size, region }) };
@@ -204,10 +206,17 @@ impl std::error::Error for NoPrice {}
 impl fmt::Display for NoPrice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownRegion { region } => write!(
-                f,
-                "no VM has a price in region {region:?}; `az account list-locations --query [].name` lists the regions"
-            ),
+            Self::UnknownRegion { region, currency } => {
+                let (in_it, or) = match currency.as_str() {
+                    "USD" => (String::new(), ""),
+                    other => (format!(" in {other}"), ", and --currency USD has prices in all of them"),
+                };
+                write!(
+                    f,
+                    "no VM has a price in region {region:?}{in_it}; `az account list-locations --query [].name` lists the \
+                     regions{or}"
+                )
+            }
             Self::UnknownSize { size, region } => write!(
                 f,
                 "there is no price of size {size:?} in {region}; `az vm list-skus --location {region}` lists the sizes"

@@ -54,11 +54,18 @@ pub(super) struct Machine {
     pub(super) evicted_for_price: bool,
     /// Since when it takes jobs.
     pub(super) working_since_ms: u64,
-    /// Whether the market did not give it when it was asked for last.
-    pub(super) is_refused: bool,
-    /// Whether a request for it is scheduled; kept for machines for moved jobs.
-    pub(super) is_requested: bool,
+    pub(super) asked: Asked,
     pub(super) slots: Vec<Slot>,
+}
+
+/// What became of the last request for a machine that is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Not,
+    /// It is scheduled; kept for machines for moved jobs.
+    Scheduled,
+    /// The market did not give it.
+    Refused,
 }
 
 impl Machine {
@@ -76,8 +83,7 @@ impl Machine {
             restores_until_ms: 0,
             evicted_for_price: false,
             working_since_ms: 0,
-            is_refused: false,
-            is_requested: false,
+            asked: Asked::Not,
             slots: (0..slots).map(|_| Slot::Idle { since_ms: 0 }).collect(),
         }
     }

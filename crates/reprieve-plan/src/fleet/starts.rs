@@ -1,6 +1,6 @@
 //! Requests for machines, and their boots.
 
-use super::machine::{Phase, Role, Slot};
+use super::machine::{Asked, Machine, Phase, Role, Slot};
 use super::run::{Event, Run};
 use super::strategy::Upkeep;
 use crate::vm_state::{Conditions, Input, VmState};
@@ -35,11 +35,11 @@ impl Run<'_> {
                 state.after(input, &conditions) == VmState::Running
             }
         };
-        self.machines[machine].is_refused = !is_admitted;
         if is_admitted {
             self.allocate(machine);
         } else {
             self.outcome.refusals += 1;
+            self.machines[machine].asked = Asked::Refused;
             self.count_quota();
             self.try_later(machine);
         }
@@ -92,7 +92,7 @@ impl Run<'_> {
         place.starts += 1;
         place.is_announced = fate.is_announced;
         place.phase = Phase::Booting;
-        place.is_requested = false;
+        place.asked = Asked::Not;
         place.state = VmState::Running;
         place.allocated_ms = now_ms;
         place.disks_since_ms.get_or_insert(now_ms);
@@ -119,7 +119,8 @@ impl Run<'_> {
             return;
         }
         let (mut spot, mut regular) = (0, 0);
-        for machine in self.machines.iter().filter(|it| it.state.holds_disks() || it.is_refused) {
+        let counts = |machine: &&Machine| machine.state.holds_disks() || machine.asked == Asked::Refused;
+        for machine in self.machines.iter().filter(counts) {
             if machine.role == Role::Spot { spot += 1 } else { regular += 1 }
         }
         self.outcome.spot_quota = self.outcome.spot_quota.max(spot);

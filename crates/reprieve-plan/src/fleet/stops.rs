@@ -1,6 +1,6 @@
 //! Evictions, and the other ends of machines.
 
-use super::machine::{Phase, Role, Slot};
+use super::machine::{Asked, Phase, Role, Slot};
 use super::run::{Event, Run};
 use super::strategy::Upkeep;
 use crate::vm_state::{Input, VmState};
@@ -135,10 +135,10 @@ impl Run<'_> {
             match place.phase {
                 // It was asked for, or will take jobs when it has booted.
                 Phase::Booting => missing -= 1,
-                Phase::Away if place.is_requested => missing -= 1,
+                Phase::Away if place.asked == Asked::Scheduled => missing -= 1,
                 Phase::Away => {
                     missing -= 1;
-                    self.machines[machine].is_requested = true;
+                    self.machines[machine].asked = Asked::Scheduled;
                     self.request(machine, self.now_ms.saturating_add(swap.delay_ms));
                 }
                 Phase::Working | Phase::Leaving { .. } => {}

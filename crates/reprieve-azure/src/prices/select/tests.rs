@@ -146,6 +146,17 @@ fn equal_prices_are_one_and_different_ones_are_named() {
 }
 
 #[test]
+fn a_region_without_prices_in_another_currency_may_have_some_in_dollars() {
+    let query = Query::new("Standard_D4s_v5", "westeurope", "XXX").expect("a query");
+    let fault = select(&[], &query, Os::Linux, SystemTime::UNIX_EPOCH).expect_err("no prices");
+    assert_eq!(
+        fault.to_string(),
+        "no VM has a price in region \"westeurope\" in XXX; `az account list-locations --query [].name` lists the \
+         regions, and --currency USD has prices in all of them"
+    );
+}
+
+#[test]
 fn what_is_unknown_is_told_in_one_sentence() {
     let elsewhere = Meter { arm_region_name: "northeurope".to_owned(), ..meter() };
     let other_size = Meter { arm_sku_name: "Standard_D2s_v5".to_owned(), ..meter() };

@@ -101,7 +101,9 @@ impl Market {
         let mut all = Vec::new();
         let mut say = |subject, value, source| all.push(Assumption { subject, value, source });
         if (self.speed - 1.0).abs() > f64::EPSILON {
-            let value = format!("{} times as fast as where jobs were timed", self.speed);
+            // It was divided by another one.
+            let speed = (self.speed * 1e6).round() / 1e6;
+            let value = format!("{speed} times as fast as where jobs were timed");
             say("speed of jobs", value, Source::Given);
         }
         if let Some(history) = &self.history {

@@ -65,9 +65,10 @@ impl Policy for Programme {
 
     fn next(&self, moment: &Moment<'_>) -> Place {
         match (moment.place, moment.spot) {
-            // It is paid for, and another Spot machine would last no longer.
-            (Place::Spot, true) => Place::Spot,
-            (_, true) => self.cheapest(moment, &[Place::Spot, Place::Regular, Place::Nothing]),
+            // It is paid for, and another Spot machine would last no longer. Without any, the net is there for a bad guess:
+            // to wait for better Spot, or to go to regular at once, is worth less than the estimate errs.
+            (Place::Spot | Place::Nothing, true) => Place::Spot,
+            (Place::Regular, true) => self.cheapest(moment, &[Place::Spot, Place::Regular]),
             (_, false) => self.cheapest(moment, &[Place::Regular, Place::Nothing]),
         }
     }
