@@ -214,6 +214,22 @@ fn a_rehearsal_that_fails_gives_the_servers_their_parts_again() {
     assert!(is(&first, "role:master") && is(&second, "role:slave"), "{ran:?}");
 }
 
+#[test]
+fn a_rehearsal_that_is_stopped_gives_the_servers_their_parts_again_and_is_not_done() {
+    let Some(first) = with_users(None) else { return };
+    let second = with_users(Some(&first)).expect("another server");
+    let url = |server: &RedisServer| format!("redis://admin:pw@127.0.0.1:{}", server.port());
+    let is = |server: &RedisServer, role| server.command(&["INFO", "replication"]).contains(role);
+    let flags = ["--scenario=primary", "--speed=50", "--replica", &url(&second)];
+    let mut rehearsal = Place::new().start(&[&["redis", "rehearse", &url(&first)], &flags[..]].concat());
+    reprieve_testkit::eventually("they have each other's part", LONG, || {
+        is(&first, "role:slave") && is(&second, "role:master")
+    });
+    rehearsal.signal(Signal::INT);
+    assert_eq!(rehearsal.wait(LONG).code(), Some(1));
+    assert!(is(&first, "role:master") && is(&second, "role:slave"));
+}
+
 /// Answers as a server whose `INFO` has a part only, such as one before Redis 4.0.
 fn old_server(info: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

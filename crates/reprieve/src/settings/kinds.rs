@@ -2,6 +2,7 @@
 //! override those in the code.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use reprieve_core::worker::{Depends, Limits, WorkerBuilder};
 
@@ -17,6 +18,17 @@ const NONE: &str = "none";
 struct Of {
     limits: Limits,
     depends: Depends,
+}
+
+impl Of {
+    fn set(&mut self, values: &[(&'static str, String)]) {
+        for (name, text) in values {
+            for key in KEYS.iter().filter(|key| key.name == *name) {
+                // It was parsed before.
+                let _parsed = (key.parse)(text, self);
+            }
+        }
+    }
 }
 
 /// One key of such a table.
@@ -66,8 +78,9 @@ fn optional<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<
     if text == NONE { Ok(None) } else { parse(text).map(Some).map_err(|why| format!("{why}, or {NONE}")) }
 }
 
-fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a number of at least 1"))
+fn count<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, String> {
+    let count = text.parse().ok().filter(|count| *count != T::default());
+    count.ok_or_else(|| format!("{text:?} is not a number of at least 1"))
 }
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
@@ -97,6 +110,11 @@ impl Kinds {
                     Err(fault) => faults.push(format!("kinds.{kind}: {fault}")),
                 }
             }
+            let mut of = Of::default();
+            of.set(kinds.0.get(&kind).map_or(&[][..], Vec::as_slice));
+            if let Some(name) = of.depends.needs.iter().find(|name| of.depends.uses.contains(name)) {
+                faults.push(format!("kinds.{kind}: it both needs and uses {name:?}; name it once"));
+            }
         }
         (kinds, faults)
     }
@@ -116,12 +134,7 @@ impl Kinds {
             let mut of = Of::default();
             let worker = worker.change_limits(kind, |limits| of.limits = *limits);
             let worker = worker.change_depends(kind, |depends| of.depends = depends.clone());
-            for (name, text) in values {
-                for key in KEYS.iter().filter(|key| key.name == *name) {
-                    // It was parsed before.
-                    let _parsed = (key.parse)(text, &mut of);
-                }
-            }
+            of.set(values);
             let has = |key| values.iter().any(|(name, _)| *name == key);
             let Of { limits, mut depends } = of;
             // What the file names in one list, the code may have in the other one.
@@ -240,7 +253,15 @@ mod tests {
         drop(kinds.apply(worker).change_depends("resize", |depends| found = Some(depends.clone())));
         let expected = Depends { uses: vec!["search".into()], ..Depends::needs(["cache"]) };
         assert_eq!(found, Some(expected), "what the code uses, the file says that it needs");
-        for bad in ["needs = 3.5", "needs = ['a', 2]", "uses = ['a,b']", "uses = 'a,,b'", "without = 'x'"] {
+        for bad in [
+            "needs = 3.5",
+            "needs = ['a', 2]",
+            "uses = ['a,b']",
+            "uses = 'a,,b'",
+            "without = 'x'",
+            "without = 0",
+            "needs = 'a,b'\nuses = 'b'",
+        ] {
             let (_, faults) = super::tests::kinds(&format!("[kinds.resize]\n{bad}"));
             assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
         }

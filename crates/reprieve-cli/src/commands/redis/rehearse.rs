@@ -28,7 +28,7 @@ the maintenance has ended; both have their masterauth, masteruser and master aga
 the maintenance has ended. On a server elsewhere, nothing is carried out.
 
 Programs that are subscribed act on the notifications, so the command refuses if there are any.
-Exit codes: 0 done; 1 failed; 2 wrong usage or settings, or others are subscribed.
+Exit codes: 0 done; 1 failed, or stopped before its end; 2 wrong usage or settings, or others are subscribed.
 Data goes to stdout, everything else to stderr.";
 
 #[derive(Debug, clap::Args)]
@@ -116,13 +116,14 @@ pub(super) async fn run(args: Args) -> Result<()> {
     tokio::select! {
         rehearsed = rehearsed => {
             if rehearsed.is_err() {
-                rehearsal.give_up().await;
+                rehearsal.give_up("has failed").await;
             }
             rehearsed
         }
         _ = stopped => {
-            print_stderr("stopped before the maintenance has ended; a server may be silent for a while, and the two servers of --replica have each other's part, and the first one the masterauth and masteruser for it");
-            Ok(())
+            rehearsal.give_up("was stopped").await;
+            let why = "it was stopped before the maintenance had ended; a server that was silent may be so for a while";
+            Err(Error::new(ErrorKind::Unavailable, "rehearse a maintenance", why))
         }
     }
 }
@@ -146,16 +147,18 @@ impl Rehearsal {
         Ok(Self { cache, replica, before: None, scenario, acts, speed, began: now() })
     }
 
-    /// Gives both servers their parts again after a step has failed, as far as they can be reached.
-    async fn give_up(&self) {
+    /// Gives both servers their parts again after the rehearsal `has_ended` early, as far as they can be reached.
+    async fn give_up(&self, has_ended: &str) {
         let Some((replica, before)) = self.replica.as_ref().zip(self.before.as_ref()).filter(|_| self.acts)
         else {
             return;
         };
         match before.set_parts(&self.cache, replica).await {
-            Ok(()) => print_stderr("the rehearsal has failed; both servers have their parts again"),
+            Ok(()) => {
+                print_stderr(&format!("the rehearsal {has_ended}; both servers have their parts again"));
+            }
             Err(error) => print_stderr(&format!(
-                "the rehearsal has failed, and so has giving both servers their parts again (failed to {error}); both may be \
+                "the rehearsal {has_ended}, and the two servers could not get their parts again (failed to {error}); both may be \
                  primaries, or each other's replica: see their INFO replication, and set the first one's \
                  masteruser and masterauth"
             )),
