@@ -248,13 +248,15 @@ impl Without {
             .for_each(|its| its.has_shown = false);
     }
 
-    /// A run has shown that it serves.
+    /// A run has shown that it serves. One that began before the last lack was seen then, too, and counts only if it was
+    /// tried.
     fn note_well(&mut self, run: u64, used: usize, now: Duration) {
         let Some(run) = self.runs.get_mut(&run) else { return };
         let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
         let Some(its) = run.uses.get_mut(&used) else { return };
         suspicion.serves.get_or_insert(now);
-        suspicion.well += usize::from(run.is_tried && !std::mem::replace(&mut its.has_shown, true));
+        let counts = run.is_tried || self.lacked.get(&used).is_none_or(|lacked| *lacked < run.began);
+        suspicion.well += usize::from(counts && !std::mem::replace(&mut its.has_shown, true));
     }
 
     /// Whether this is later than the last lack.
@@ -360,7 +362,7 @@ impl Without {
         if self.end_suspicions(&long, now) {
             long = Long::at(&self.runs, &self.in_vain, now);
         }
-        if long.is_too_many() {
+        if long.is_too_many(self.slots) {
             for used in long.most_lacked() {
                 self.suspect(used, now);
             }
@@ -445,6 +447,8 @@ struct Long {
     kinds: BTreeMap<&'static str, (usize, usize)>,
     /// How many there may be in all, by the least of what their kinds may.
     most: usize,
+    /// Others that did without before it was seen to serve.
+    forgiven: usize,
 }
 
 impl Long {
@@ -455,6 +459,8 @@ impl Long {
             let lacked = run.uses.iter().filter(is_lacked);
             let mut lacked = lacked.map(|(used, _)| *used).peekable();
             if lacked.peek().is_none() {
+                let is_forgiven = |its: &Use| its.lack.as_ref().is_some_and(|lack| lack.is_over);
+                long.forgiven += usize::from(run.uses.values().any(is_forgiven));
                 continue;
             }
             long.runs += 1;
@@ -465,9 +471,10 @@ impl Long {
         long
     }
 
-    /// Whether they are more than may be, so that others wait for their slots.
-    fn is_too_many(&self) -> bool {
-        self.runs > self.most || self.kinds.values().any(|(runs, most)| runs > most)
+    /// Whether they are more than may be, or leave the others no slot beside those that were forgiven.
+    fn is_too_many(&self, slots: usize) -> bool {
+        let has_none_left = self.runs > 0 && self.runs + self.forgiven >= slots;
+        self.runs > self.most || has_none_left || self.kinds.values().any(|(runs, most)| runs > most)
     }
 
     /// Whether they are at least half of those.
@@ -848,6 +855,40 @@ mod tests {
         assert!(!without.suspects(0, s(9_000)));
         (14..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(9_000)));
         assert!(without.suspects(0, s(9_002)));
+    }
+
+    #[test]
+    fn those_that_were_forgiven_and_those_that_do_without_later_leave_others_a_slot() {
+        for later in [13, 14] {
+            let mut without = running(32);
+            (0..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+            (0..14).for_each(|run| without.end(run, s(4)));
+            for run in 32..64 {
+                is_answered(&mut without, run, 0, s(61));
+                without.end(run, s(61));
+            }
+            assert!(!without.suspects(0, s(62)), "18 are forgiven, and run on");
+            (0..later).for_each(|run| begin(&mut without, 64 + run, &[0], s(9_000)));
+            (0..later).for_each(|run| without.lacks(64 + run, 0, Lacks::Called, s(9_000)));
+            assert_eq!(without.suspects(0, s(9_002)), later == 14, "{later}");
+        }
+    }
+
+    #[test]
+    fn those_that_begin_in_their_share_show_as_much_as_those_that_are_tried() {
+        let mut without = half_lacking();
+        (4..6).for_each(|run| without.end(run, s(31)));
+        (8..11).for_each(|run| assert!(tries(&mut without, run, true, s(61)), "{run}"));
+        without.lacks(10, 0, Lacks::Called, s(61));
+        (8..10).for_each(|run| without.end(run, s(61)));
+        // The one that was tried does without for hours.
+        for run in 11..43 {
+            assert!(without.suspects(0, s(200)), "{run}");
+            assert!(tries(&mut without, run, true, s(200)), "{run}");
+            answer(&mut without, run, 0, s(200));
+            without.end(run, s(200));
+        }
+        assert!(!without.suspects(0, s(201)));
     }
 
     #[test]
