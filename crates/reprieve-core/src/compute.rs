@@ -2,13 +2,20 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::sync::Weak;
+use std::time::Duration;
 
+use tokio::sync::SemaphorePermit;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::JobContext;
 use crate::panics;
+
+/// How often a job that waits for its turn shows that it is still there.
+const STILL_THERE: Duration = Duration::from_mins(1);
 
 impl JobContext {
     /// Runs `work` on a thread for such work and returns what it returns. The step waits without
@@ -16,7 +23,8 @@ impl JobContext {
     /// futures of the job go on: put both into a `select!`.
     ///
     /// At most as many closures run at once in a worker as the machine has cores; the others wait
-    /// their turn, in order. So a worker whose many jobs mostly wait can compute in each of them without
+    /// their turn, in order. That is no time in which a job makes no progress, but part of the time of its step for
+    /// timeouts. So a worker whose many jobs mostly wait can compute in each of them without
     /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
     /// only computes, in a worker with one job per core, does not need it.
     ///
@@ -26,8 +34,9 @@ impl JobContext {
     /// # Cancel safety
     /// When the future is dropped, `work` goes on until it ends, and its result is lost. Until then the job keeps
     /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
-    /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its job was stopped at a limit of its
-    /// kind, it counts as a step that blocks its thread, and makes a stuck slot.
+    /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its step has ended, however that
+    /// was, for as long again as a timeout or `stall-after` of its kind, a minute at least, it counts as a step that blocks
+    /// its thread, and makes a stuck slot. A step that has ended can't report progress for it.
     ///
     /// # Example: sum up on a thread of its own, and stop early when the job should yield
     /// ```
@@ -48,9 +57,7 @@ impl JobContext {
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         // Given back also if this future is dropped before `work` has ended, or work that never ends would leave
         // the others none.
-        let Ok(_turn) = self.run.computing.acquire().await else {
-            unreachable!("the semaphore is never closed");
-        };
+        let _turn = self.turn_to_compute().await;
         let span = tracing::Span::current();
         // No other job may take this one's place before its work has ended.
         let slots = self.run.slots.get().and_then(Weak::upgrade);
@@ -67,6 +74,21 @@ impl JobContext {
                 // The runtime is shutting down, and drops this future next.
                 Err(_) => std::future::pending().await,
             },
+        }
+    }
+
+    async fn turn_to_compute(&self) -> SemaphorePermit<'_> {
+        if let Ok(turn) = self.run.computing.try_acquire() {
+            return turn;
+        }
+        let wait = self.run.wait_time.begin();
+        let mut turn = pin!(self.run.computing.acquire());
+        loop {
+            match timeout(STILL_THERE, &mut turn).await {
+                Ok(turn) => return turn.expect("the semaphore is never closed"),
+                // Others may compute for hours.
+                Err(_) => wait.goes_on(),
+            }
         }
     }
 

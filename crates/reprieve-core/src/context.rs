@@ -25,9 +25,9 @@ use crate::record::Handle;
 use crate::retry::{FOREVER, Patience, may_pass_for_a_job, persist};
 use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
-use crate::store_time::StoreTime;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
+use crate::wait_time::WaitTime;
 use crate::watch;
 
 /// The longest that one blob call may take. The stores set tighter limits, by the size of a blob.
@@ -93,14 +93,16 @@ pub(crate) struct JobRun {
     pub(crate) since_unix_ms: i64,
     /// Since when it has not moved for long, in milliseconds since the Unix epoch; zero while it moves.
     pub(crate) stalled_unix_ms: AtomicI64,
+    /// When the worker saw that it had moved, at last; 0 before it looked.
+    pub(crate) moved_unix_ms: AtomicI64,
     /// Set when it is to be stopped because it stands still.
     pub(crate) hung: OnceLock<Hang>,
     /// Its step blocked its thread when it was given up.
     pub(crate) blocks: AtomicBool,
     /// It failed, and that is not counted.
     pub(crate) is_excused: AtomicBool,
-    /// How long calls of its steps to the store have taken.
-    pub(crate) store_time: StoreTime,
+    /// How long its steps have waited for others.
+    pub(crate) wait_time: WaitTime,
     /// The span in which its steps run.
     pub(crate) span: OnceLock<tracing::span::Id>,
     /// Why the job was moved to this queue, once that is known.
@@ -235,6 +237,11 @@ impl JobRun {
 
     pub(crate) fn stalled_since(&self) -> Option<i64> {
         Some(self.stalled_unix_ms.load(Relaxed)).filter(|since| *since != 0)
+    }
+
+    /// Returns when it was seen to move at last.
+    pub(crate) fn moved_at(&self) -> Option<i64> {
+        Some(self.moved_unix_ms.load(Relaxed)).filter(|at| *at != 0)
     }
 
     /// Returns where it is, as far as that is known: in which step of this delivery.
@@ -397,9 +404,9 @@ impl JobContext {
         operation: &'static str,
         call: impl FnMut() -> F,
     ) -> Result<T> {
-        let under_way = self.run.store_time.begin();
+        let under_way = self.run.wait_time.begin();
         let again = |error: &Error| {
-            under_way.failed();
+            under_way.goes_on();
             may_pass_for_a_job(error) && !self.is_interrupted()
         };
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await

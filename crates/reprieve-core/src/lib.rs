@@ -134,11 +134,11 @@ mod saving;
 mod shards;
 mod shared_state;
 mod shorten;
-mod store_time;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time_limit;
+mod wait_time;
 mod watch;
 pub mod worker;
 

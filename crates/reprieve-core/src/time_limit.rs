@@ -23,13 +23,6 @@ pub(crate) enum TimedOut {
 }
 
 impl TimedOut {
-    /// The limit that was passed.
-    pub(crate) const fn limit(self) -> Duration {
-        match self {
-            Self::Step(limit) | Self::Job(limit) | Self::Stall(limit) => limit,
-        }
-    }
-
     /// The reason of the failure, in one sentence.
     pub(crate) fn reason(self) -> String {
         match self {

@@ -124,6 +124,7 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
             progress: Progress::default(),
             steps: 0,
             since_unix_ms: 0,
+            moved_unix_ms: None,
             stalled_since_unix_ms: None,
             stalled_in: None,
             began_unix_ms: None,

@@ -44,6 +44,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         progress: Progress { done: u64::MAX, total: 0 },
         steps: 7,
         since_unix_ms: -1,
+        moved_unix_ms: Some(6),
         stalled_since_unix_ms: Some(7),
         stalled_in: Some("step 8, span download".to_owned()),
         began_unix_ms: Some(-1),

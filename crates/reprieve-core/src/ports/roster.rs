@@ -36,6 +36,10 @@ pub struct InFlight {
     pub steps: u64,
     /// When this delivery was received, in milliseconds since the Unix epoch.
     pub since_unix_ms: i64,
+    /// When it last made a step, a save or progress, as its worker saw, which looks each second; in milliseconds since the
+    /// Unix epoch. `None` before the first look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_unix_ms: Option<i64>,
     /// Since when the job has made no step, no save and no progress, where that is unusually long; in milliseconds
     /// since the Unix epoch. `None` while it moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +76,7 @@ impl InFlight {
             progress: Progress::default(),
             steps: 0,
             since_unix_ms: 0,
+            moved_unix_ms: None,
             stalled_since_unix_ms: None,
             stalled_in: None,
             began_unix_ms: None,

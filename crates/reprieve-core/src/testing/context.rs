@@ -27,9 +27,9 @@ use crate::record::{Handle, Identity};
 use crate::retry::FOREVER;
 use crate::saving::StepSaves;
 use crate::shared_state::SharedStates;
-use crate::store_time::StoreTime;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
+use crate::wait_time::WaitTime;
 use crate::watch;
 
 /// A [`JobContext`] with an in-memory store behind it, to call a step by hand. It derefs to the
@@ -127,10 +127,11 @@ impl TestContext {
             began_unix_ms: OnceLock::from(unix_millis()),
             since_unix_ms: unix_millis(),
             stalled_unix_ms: AtomicI64::new(0),
+            moved_unix_ms: AtomicI64::new(0),
             hung: OnceLock::new(),
             blocks: AtomicBool::new(false),
             is_excused: AtomicBool::new(false),
-            store_time: StoreTime::default(),
+            wait_time: WaitTime::default(),
             span: OnceLock::new(),
             escalated: OnceLock::new(),
             has_resumed: AtomicBool::new(false),

@@ -257,6 +257,7 @@ impl RunningJob {
             progress: self.run.progress(),
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
+            moved_unix_ms: self.run.moved_at(),
             stalled_since_unix_ms: stalled_since,
             stalled_in: stalled_since.map(|_| shared.place_of(&self.run)),
             began_unix_ms: self.run.began_unix_ms.get().copied(),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::kind::Kind;
 use super::shared::Shared;
-use crate::clock::unix_millis_before;
+use crate::clock::{unix_millis, unix_millis_before};
 use crate::context::{Hang, JobRun};
 use crate::healing::{Action, HealingAction, Layer};
 use crate::mutex::get;
@@ -38,24 +38,25 @@ struct Seen {
     moves: Moves,
     /// Since when it has not moved, by the worker's clock.
     since: Duration,
-    /// How long its calls to the store had taken when it moved, or was between two steps, at last.
-    store_took: Duration,
+    /// How long it had waited for others when it moved, or was between two steps, at last.
+    waited: Duration,
 }
 
 impl Seen {
     fn new(run: &JobRun, moves: Moves, since: Duration) -> Self {
-        Self { moves, since, store_took: run.store_time.taken() }
+        Self { moves, since, waited: run.wait_time.taken() }
     }
 
-    /// Returns for how long the step that runs has stood still by its own fault: without the time that the store took.
+    /// Returns for how long the step that runs has stood still by its own fault: without the time in which it waited for
+    /// others.
     fn still_in_step(&mut self, run: &JobRun, now: Duration) -> Option<Duration> {
-        let took = run.store_time.taken();
+        let waited = run.wait_time.taken();
         let Some(since) = run.time_limit.in_step_since() else {
-            self.store_took = took;
+            self.waited = waited;
             return None;
         };
         let still = now.saturating_sub(since.max(self.since));
-        Some(still.saturating_sub(took.saturating_sub(self.store_took)))
+        Some(still.saturating_sub(waited.saturating_sub(self.waited)))
     }
 }
 
@@ -82,7 +83,7 @@ impl Stalls {
     /// Looks which jobs have moved, and says of those that have not for too long, once. Called once a second.
     pub(super) fn look(&mut self, shared: &Shared) {
         // A freeze of the machine is no time in which they could move.
-        let now = shared.clock.now();
+        let (now, now_unix_ms) = (shared.clock.now(), unix_millis());
         let running = shared.running.all();
         self.seen.retain(|number, _| running.contains_key(number));
         let mut stalled = BTreeMap::new();
@@ -92,7 +93,10 @@ impl Stalls {
                 continue;
             }
             let moves = Moves::of(&run);
-            let seen = self.seen.entry(number).or_insert_with(|| Seen::new(&run, moves.clone(), now));
+            let seen = self.seen.entry(number).or_insert_with(|| {
+                run.moved_unix_ms.store(now_unix_ms, Relaxed);
+                Seen::new(&run, moves.clone(), now)
+            });
             if seen.moves == moves {
                 let (still, progress) = (now.saturating_sub(seen.since), run.progress());
                 if still >= kind.stalls_after() && run.stall(unix_millis_before(still)) {
@@ -111,6 +115,7 @@ impl Stalls {
                 if run.go_on() {
                     tracing::info!(job = %run.job, kind = kind.name, ?after, "a job that had not moved for long moves again");
                 }
+                run.moved_unix_ms.store(now_unix_ms, Relaxed);
                 *seen = Seen::new(&run, moves, now);
             }
             *stalled.entry(kind.name).or_insert(0) += i64::from(run.stalled_since().is_some());

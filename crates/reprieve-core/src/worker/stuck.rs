@@ -7,7 +7,6 @@
 //! its slot is never taken for stuck by a guess, and a thread that still makes progress passes no `stall-after`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::delivery::{GivenUp, Limit};
@@ -32,8 +31,6 @@ pub const fn spare_slots(slots: usize) -> usize {
 pub(super) struct StuckSlots {
     shared: Arc<Shared>,
     slots: Vec<Slot>,
-    /// Slots that replaced others which are free again, and are to be taken back.
-    owed: usize,
 }
 
 #[derive(Debug)]
@@ -45,13 +42,12 @@ struct Slot {
     moves: Moves,
     /// The limit that its job has passed, once its thread was given as long again.
     stuck: Option<Duration>,
-    is_replaced: bool,
 }
 
 impl Slot {
     fn new(job: GivenUp) -> Self {
         let moves = Moves::of(&job.run);
-        Self { job, looks: 0, looks_still: 0, moves, stuck: None, is_replaced: false }
+        Self { job, looks: 0, looks_still: 0, moves, stuck: None }
     }
 
     /// Returns whether that makes it stuck.
@@ -80,7 +76,7 @@ impl Slot {
 
 impl StuckSlots {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, slots: Vec::new(), owed: 0 }
+        Self { shared, slots: Vec::new() }
     }
 
     /// Watches the slot of a job that was given up and has a limit.
@@ -104,10 +100,8 @@ impl StuckSlots {
         if why.is_some() {
             return why;
         }
-        for slot in self.slots.iter_mut().filter(|slot| slot.stuck.is_some() && !slot.is_replaced) {
-            slot.is_replaced = true;
-            self.shared.replaced.fetch_add(1, Relaxed);
-            self.shared.slots.add_permits(1);
+        let stuck = self.slots.iter().filter(|slot| slot.stuck.is_some());
+        for slot in stuck.filter(|slot| slot.job.replace_slot(&self.shared)) {
             let action = slot.action(Action::ReplaceSlot, "its slot is stuck");
             let (outcome, took) = (Outcome::Healed, Some(Duration::ZERO));
             self.shared.books.healing(&HealingAction { outcome, took, ..action });
@@ -134,19 +128,13 @@ impl StuckSlots {
     }
 
     fn forget_those_that_returned(&mut self) {
-        let owed = &mut self.owed;
         self.slots.retain(|slot| {
             let has_returned = !slot.job.run.holds_slots();
             if has_returned && slot.stuck.is_some() {
                 tracing::info!(job = %slot.job.run.job, "the thread of a job that was given up has returned");
             }
-            *owed += usize::from(has_returned && slot.is_replaced);
             !has_returned
         });
-        // Those that jobs hold now are taken back when they are free.
-        let taken_back = self.shared.slots.forget_permits(self.owed);
-        self.owed -= taken_back;
-        self.shared.replaced.fetch_sub(taken_back, Relaxed);
     }
 }
 

@@ -589,6 +589,8 @@ async fn a_dead_letter_that_begins_in_a_drain_is_sent_in_one_try_though_it_takes
         let worker = start_any(&store, Asked, settings());
         worker.started().await;
         within(secs(5), "in flight", async || leased(&store).await == 1).await;
+        // It begins a turn of the loop later.
+        sleep(ms(1)).await;
         faults.every_call(Op::DeadLetter, Fault::Delay(slow));
         worker.stop().await;
         assert_eq!(faults.calls(Op::DeadLetter), 1, "a letter takes {slow:?}");
@@ -739,6 +741,8 @@ async fn dead_letters_that_hang_hold_up_no_release() {
     let worker = start_any(&store, Asked, Settings { concurrency: 320, ..settings() });
     worker.started().await;
     within(secs(5), "in flight", async || leased(&store).await == 320).await;
+    // They begin a turn of the loop later.
+    sleep(ms(1)).await;
     faults.every_call(Op::DeadLetter, Fault::Hang);
     worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
     sleep(secs(2)).await;

@@ -56,6 +56,7 @@ mod stalls;
 mod stuck;
 mod stuck_computing;
 mod stuck_limits;
+mod stuck_returns;
 mod support;
 mod thaws;
 mod twice;

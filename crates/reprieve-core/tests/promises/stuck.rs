@@ -11,7 +11,8 @@ use reprieve_core::memory::{self, Fault, Faults};
 use reprieve_core::ports::Store;
 use reprieve_core::telemetry::{ByLayer, ByOutcome};
 use reprieve_core::worker::{
-    Depends, Limits, Monitor, Settings, StopReason, Stopped, Worker, WorkerBuilder, spare_slots, stopping,
+    Depends, DrainReport, Limits, Monitor, Settings, StopReason, Stopped, Worker, WorkerBuilder, spare_slots,
+    stopping,
 };
 use reprieve_core::{ErrorKind, Job, JobContext, JobError, JobId, NewJob, Producer, Step};
 use tokio::runtime::Runtime;
@@ -140,12 +141,12 @@ pub(crate) fn start(
     let (own, faults) = Faults::wrap(store.clone());
     let blocked = Arc::new(AtomicUsize::new(0));
     let block = Block(Arc::new(Mutex::new(until)), Arc::clone(&blocked));
-    let worker = Worker::builder(own).job(block).limits::<Block>(limits);
-    let worker = with(worker)
+    let worker = Worker::builder(own)
+        .job(block)
+        .limits::<Block>(limits)
         .jobs_on(jobs.handle().clone())
-        .settings(Settings { concurrency: slots, ..settings() })
-        .build()
-        .unwrap();
+        .settings(Settings { concurrency: slots, ..settings() });
+    let worker = with(worker).build().unwrap();
     let (monitor, (stopper, stopping)) = (worker.monitor(), stopping());
     let ends = tokio::spawn(async move {
         let end = worker.run(stopping).await;
@@ -163,6 +164,15 @@ impl Blocking {
 
     pub(crate) fn done(&self, layer: &'static str, action: &'static str) -> u64 {
         self.monitor.telemetry().healing_actions.get_or_create(&ByLayer { layer, action }).get()
+    }
+
+    /// Whether a job was stopped because it made no progress.
+    pub(crate) fn has_stopped_a_job(&self) -> bool {
+        self.done("job", "stop_job") > 0
+    }
+
+    pub(crate) fn last_drain(&self) -> Option<DrainReport> {
+        self.monitor.last_drain()
     }
 
     /// What a report of the ledger says once all is written.

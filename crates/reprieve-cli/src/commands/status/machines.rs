@@ -29,7 +29,7 @@ pub(super) fn machines(workers: &[WorkerReport]) -> Machines<'_> {
 /// workers do, and why.
 pub(super) fn pressure(machines: &Machines<'_>, now: i64, ago: impl Fn(i64) -> String) -> Vec<[String; 5]> {
     let lines = |(name, (_, machine)): (&&str, &(&WorkerReport, &MachineReport))| {
-        let does = if machine.acts { "taking no new work" } else { "going on" };
+        let does = if machine.acts { "taking work only when idle" } else { "going on" };
         let line = |active: &reprieve::pressure::ActivePressure| {
             let since = ago(now.saturating_sub(active.since_unix_ms));
             [short(name), plain(&active.cause), since, does.to_owned(), plain(&active.why)]
@@ -114,7 +114,7 @@ mod tests {
         ];
         let machines = machines(&workers);
         let age = |ms: i64| format!("{ms} ms");
-        let expected = ["vm_1", "memory", "60 ms", "taking no new work", "10 MiB are left"];
+        let expected = ["vm_1", "memory", "60 ms", "taking work only when idle", "10 MiB are left"];
         assert_eq!(pressure(&machines, 100, age), [expected.map(str::to_owned)]);
         let expected = ["cccccccc", "93%", "-", "3 corrected, 0 not", "2.5s ahead"];
         assert_eq!(shown(&machines), [expected.map(str::to_owned)]);

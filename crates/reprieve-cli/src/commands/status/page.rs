@@ -44,7 +44,7 @@ pub(super) fn page(status: &Status) -> String {
     }
     let rows: Vec<_> = held(status).map(|(report, one)| job(report, one, now, silent_after)).collect();
     if !rows.is_empty() {
-        let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
+        let headings = ["JOB", "KIND", "PROGRESS", "MOVED", "STEPS", "DELIVERY", "WORKER", "SINCE"];
         section(&mut page, &table(headings, &rows));
     }
     let rows = limits(status);
@@ -295,13 +295,14 @@ fn worker(report: &WorkerReport, now: i64, silent_after: u128) -> [String; 6] {
     ]
 }
 
-fn job(report: &WorkerReport, job: &InFlight, now: i64, silent_after: u128) -> [String; 7] {
+fn job(report: &WorkerReport, job: &InFlight, now: i64, silent_after: u128) -> [String; 8] {
     let worker = short(report.worker.as_str());
     let silent = is_silent(report, now, silent_after);
     [
         job.job.to_string(),
         plain(&job.kind),
-        moved(job, now),
+        reported(job, now),
+        job.moved_unix_ms.map_or_else(|| "-".to_owned(), |at| ago(now.saturating_sub(at))),
         job.steps.to_string(),
         job.delivery.to_string(),
         // It is unknown whether a silent worker still holds the job.
@@ -321,7 +322,7 @@ fn waiting(status: &Status) -> impl Iterator<Item = [String; 3]> {
     moved.map(|moved| [plain(&moved.job), plain(&moved.kind), cut(&plain(&moved.reason))])
 }
 
-fn moved(job: &InFlight, now: i64) -> String {
+fn reported(job: &InFlight, now: i64) -> String {
     let progress = progress(&job.progress);
     match job.stalled_since_unix_ms {
         Some(since) => {
@@ -454,6 +455,7 @@ mod tests {
             progress: Progress { done, total },
             steps: 3,
             since_unix_ms: NOW - 61_000,
+            moved_unix_ms: Some(if job == "order-1" { NOW - 754_000 } else { NOW - 2_000 }),
             stalled_since_unix_ms: (job == "order-1").then_some(NOW - 754_000),
             stalled_in: (job == "order-1").then(|| "step 4, span download".to_owned()),
             began_unix_ms: None,

@@ -23,8 +23,8 @@ use crate::job::Job;
 use crate::mutex::get;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
-use crate::store_time::StoreTime;
 use crate::time_limit::TimeLimit;
+use crate::wait_time::WaitTime;
 use crate::watch;
 use crate::worker::kind::Kind;
 use crate::worker::limits::Limits;
@@ -174,10 +174,11 @@ fn job_run(
         began_unix_ms: OnceLock::new(),
         since_unix_ms: unix_millis(),
         stalled_unix_ms: AtomicI64::new(0),
+        moved_unix_ms: AtomicI64::new(0),
         hung: OnceLock::new(),
         blocks: AtomicBool::new(false),
         is_excused: AtomicBool::new(false),
-        store_time: StoreTime::new(shared.clock.clone()),
+        wait_time: WaitTime::new(shared.clock.clone()),
         span: OnceLock::new(),
         escalated: OnceLock::new(),
         has_resumed: AtomicBool::new(false),

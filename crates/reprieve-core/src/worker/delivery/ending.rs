@@ -75,7 +75,7 @@ impl Guardian {
             (ended, _) => ended,
         };
         if let RunOutcome::TimedOut(what) = ended
-            && self.computes_on(&assignment.run).await
+            && self.is_stuck(&assignment.run).await
         {
             return self.give_up(assignment, what, true).await;
         }
@@ -427,9 +427,9 @@ impl Guardian {
         self.time_out(assignment, what).await
     }
 
-    /// Whether a job that was stopped at a limit goes on to compute, although its step has ended. A drain does not wait
-    /// to see that.
-    async fn computes_on(&self, run: &JobRun) -> bool {
+    /// Whether a job that was stopped at a limit still blocks its thread, or goes on to compute although its step has
+    /// ended. A drain does not wait to see that.
+    async fn is_stuck(&self, run: &JobRun) -> bool {
         if !run.holds_slots() {
             return false;
         }
@@ -440,7 +440,8 @@ impl Guardian {
             biased;
             () = run.returned() => false,
             _ = drain.wait_for(|deadline| deadline.is_some()) => false,
-            () = sleep(RETURN_WITHIN) => true,
+            // No lease is renewed meanwhile.
+            () = sleep(RETURN_WITHIN.min(self.shared.lease() / 3)) => true,
         }
     }
 
@@ -704,7 +705,7 @@ impl Guardian {
             self.finish_cancelled(&assignment).await
         } else if let Some(what) = timed_out {
             // A step that awaits something was dropped there, and its task ends.
-            let blocks = timeout(RETURN_WITHIN, run.returned()).await.is_err();
+            let blocks = self.is_stuck(&run).await;
             // A thread that does not return is no fault of what the job needs.
             if !blocks
                 && has_failed(&RunOutcome::TimedOut(what))
@@ -714,9 +715,6 @@ impl Guardian {
             }
             let given_up = given_up(&assignment, Some(what));
             let report = self.give_up(assignment, what, blocks).await;
-            if !blocks {
-                return report;
-            }
             return DeliveryReport { blocks: given_up, task: Some(task), ..report };
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await

@@ -311,10 +311,14 @@ impl Execution {
         loop {
             // A step that never awaits must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
+            // A step that never awaits is not dropped, and another worker may run the job.
+            if self.run.revoked.is_cancelled() {
+                return Err(RunOutcome::Lost);
+            }
             if cx.is_interrupted() {
                 return Err(Box::pin(self.save_and_yield(&self.encode(&at)?)).await);
             }
-            // A step that never awaits meets no timer.
+            // It meets no timer either.
             if let Some(timed_out) = self.run.time_limit.of_job_passed() {
                 return Err(RunOutcome::TimedOut(timed_out));
             }

@@ -320,7 +320,9 @@ impl Guardian {
         // A delivery begins once.
         let _set = assignment.run.began_unix_ms.set(unix_millis());
         let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
-        let mut task = self.start(&mut assignment, is_cancelled, (slot, place, in_fleet));
+        // After the others of this turn of the loop: the job threads wake once for many jobs that are started in a row.
+        tokio::task::yield_now().await;
+        let mut task = self.start(&mut assignment, is_cancelled, Slots::new(slot, place, in_fleet));
         let waited = self.watch(&assignment, &mut task, in_fleet_watch).await;
         drop(guarded);
         kind.ends.note();
@@ -439,7 +441,12 @@ impl Guardian {
     }
 
     /// Starts the job, which holds `slots`.
-    fn start(&self, assignment: &mut Assignment, is_cancelled: bool, slots: Slots) -> JoinHandle<RunOutcome> {
+    fn start(
+        &self,
+        assignment: &mut Assignment,
+        is_cancelled: bool,
+        slots: Arc<Slots>,
+    ) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
@@ -452,7 +459,6 @@ impl Guardian {
         if let Some(id) = span.id() {
             let _is_first = assignment.run.span.set(id);
         }
-        let slots = Arc::new(slots);
         let weak: Weak<dyn Any + Send + Sync> = Arc::<Slots>::downgrade(&slots) as _;
         // A delivery starts one job.
         let _is_first = assignment.run.slots.set(weak);

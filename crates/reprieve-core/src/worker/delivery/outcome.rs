@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,9 +22,38 @@ use crate::time_limit::TimedOut;
 use crate::worker::fleet_slots::FleetSlot;
 use crate::worker::kind::{Kind, Place};
 use crate::worker::limits::Limits;
+use crate::worker::shared::Shared;
 
-/// What a job holds until it and its computations really end: its slot, its place, and its slot of the fleet.
-pub(super) type Slots = (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>);
+/// What a job holds until it and its computations really end.
+pub(super) struct Slots {
+    slot: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
+    in_fleet: Option<FleetSlot>,
+    /// Set when another slot has replaced the job's, because it is stuck.
+    replaced: OnceLock<Arc<Shared>>,
+}
+
+impl Slots {
+    pub(super) fn new(
+        slot: OwnedSemaphorePermit,
+        place: Option<Place>,
+        in_fleet: Option<FleetSlot>,
+    ) -> Arc<Self> {
+        Arc::new(Self { slot: Some(slot), place, in_fleet, replaced: OnceLock::new() })
+    }
+}
+
+impl Drop for Slots {
+    /// A slot that was replaced is nobody's.
+    fn drop(&mut self) {
+        if let Some(shared) = self.replaced.get()
+            && let Some(slot) = self.slot.take()
+        {
+            slot.forget();
+            shared.replaced.fetch_sub(1, Relaxed);
+        }
+    }
+}
 
 /// From this time on a job is worth a line in the log when it begins and when it ends, however well.
 pub(super) const NOTEWORTHY: Duration = Duration::from_secs(1);
@@ -134,33 +163,43 @@ impl GivenUp {
         }
         let Limits { step_timeout, job_timeout, stall_after, .. } = *limits;
         let to_pass = |time| Limit { time, passes_within: time };
-        let has_passed = |is_stall| {
-            let passed = passed.filter(|what| matches!(what, TimedOut::Stall(_)) == is_stall);
-            passed.map(|what| Limit { time: what.limit(), passes_within: Duration::ZERO })
-        };
+        let has_passed = |time| Limit { time, passes_within: Duration::ZERO };
         let timeout = step_timeout.into_iter().chain(job_timeout).min();
-        let timeout = has_passed(false).or_else(|| timeout.map(to_pass));
-        let stall = has_passed(true).or_else(|| stall_after.map(to_pass));
+        let (timeout, stall) = match passed {
+            Some(TimedOut::Step(limit) | TimedOut::Job(limit)) => {
+                (Some(has_passed(limit)), stall_after.map(to_pass))
+            }
+            Some(TimedOut::Stall(_)) => (timeout.map(to_pass), stall_after.map(has_passed)),
+            None => (timeout.map(to_pass), stall_after.map(to_pass)),
+        };
         timeout.or(stall)?;
         Some(Self { run: Arc::clone(run), timeout, stall })
     }
 
     /// Counts it no longer among the jobs that use what it uses.
     pub(in crate::worker) fn use_nothing(&self) {
-        if let Some((_, Some(place), _)) = self.slots().as_deref() {
+        if let Some(place) = self.slots().as_ref().and_then(|slots| slots.place.as_ref()) {
             place.use_nothing();
         }
     }
 
+    /// Lets jobs have another slot for its own until it gives that back. Returns whether it had not done so already.
+    pub(in crate::worker) fn replace_slot(&self, shared: &Arc<Shared>) -> bool {
+        let Some(slots) = self.slots().filter(|slots| slots.replaced.get().is_none()) else { return false };
+        shared.replaced.fetch_add(1, Relaxed);
+        shared.slots.add_permits(1);
+        slots.replaced.set(Arc::clone(shared)).is_ok()
+    }
+
     /// Whether it holds a place under the limit of its kind in this worker.
     pub(in crate::worker) fn holds_place(&self) -> bool {
-        self.slots().is_some_and(|slots| slots.1.is_some())
+        self.slots().is_some_and(|slots| slots.place.is_some())
     }
 
     /// Whether it holds a slot of the fleet.
     pub(in crate::worker) fn holds_slot_of_fleet(&self) -> bool {
         let slots = self.slots();
-        slots.and_then(|slots| slots.2.as_ref().map(FleetSlot::is_held)).unwrap_or_default()
+        slots.and_then(|slots| slots.in_fleet.as_ref().map(FleetSlot::is_held)).unwrap_or_default()
     }
 
     fn slots(&self) -> Option<Arc<Slots>> {

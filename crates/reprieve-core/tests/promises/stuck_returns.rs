@@ -1,0 +1,222 @@
+//! Threads of jobs that were given up, once they return or while a drain comes.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::memory::{Fault, ManualNotices};
+use reprieve_core::worker::{Limits, Settings};
+use reprieve_core::{ErrorKind, Job, JobContext, JobError, NewJob, Producer, Step};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use crate::stuck::{Blocking, jobs_of, start};
+use crate::support::*;
+
+/// Each step blocks its thread until it gets leave, without a place where it could be dropped.
+#[derive(Clone)]
+struct Walk(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
+
+#[async_trait::async_trait]
+impl Job for Walk {
+    const KIND: &'static str = "walk";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, _: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        self.1.fetch_add(1, Relaxed);
+        let _is_gone = self.0.lock().unwrap().recv();
+        Ok(Step::Continue(at + 1))
+    }
+}
+
+/// Runs until it is let go.
+#[derive(Clone)]
+struct Turn {
+    lets_go: Arc<Semaphore>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Job for Turn {
+    const KIND: &'static str = "turn";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        let running = self.running.fetch_add(1, Relaxed) + 1;
+        self.most.fetch_max(running, Relaxed);
+        self.lets_go.acquire().await.unwrap().forget();
+        self.running.fetch_sub(1, Relaxed);
+        Ok(Step::Done(()))
+    }
+}
+
+/// Computes until it is let go, or for an instant.
+#[derive(Clone)]
+struct Compute<const SHORT: bool>(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
+
+#[async_trait::async_trait]
+impl<const SHORT: bool> Job for Compute<SHORT> {
+    const KIND: &'static str = if SHORT { "short" } else { "long" };
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        let Self(leave, begun) = self.clone();
+        cx.compute(move || {
+            begun.fetch_add(1, Relaxed);
+            if !SHORT {
+                let _is_gone = leave.lock().unwrap().recv();
+            }
+        })
+        .await;
+        Ok(Step::Done(()))
+    }
+}
+
+/// Waits for real threads: the paused clock stands still while this is never idle.
+#[expect(clippy::disallowed_methods, reason = "their time is not the test's")]
+async fn until(is_so: impl Fn() -> bool) {
+    let begins = std::time::Instant::now();
+    while !is_so() {
+        assert!(begins.elapsed() < secs(60), "a minute has passed");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn ends(blocking: Blocking) {
+    blocking.ends.abort();
+    drop(blocking.unblock);
+    blocking.jobs.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lease_was_lost_begins_no_further_step() {
+    let (leave, until_leave) = mpsc::channel();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let job = Walk(Arc::new(Mutex::new(until_leave)), Arc::clone(&begun));
+    let blocking = start(2, Limits::default(), |worker| {
+        let rarely = CheckpointEvery::Every(secs(86_400));
+        worker.job(job).settings(Settings { concurrency: 2, checkpoint_every: rarely, ..settings() })
+    });
+    Producer::new(blocking.store.clone()).enqueue(vec![NewJob::of::<Walk>(&()).unwrap()]).await.unwrap();
+    within(secs(60), "the job", async || jobs_of(&blocking).await.len() == 1).await;
+    until(|| begun.load(Relaxed) == 1).await;
+    blocking.faults.everything(Fault::Fail(ErrorKind::Unavailable));
+    sleep(secs(200)).await;
+    for _ in 0..10 {
+        leave.send(()).unwrap();
+    }
+    until(|| blocking.jobs.metrics().num_alive_tasks() == 0).await;
+    assert_eq!(begun.load(Relaxed), 1, "another worker may run the job");
+    ends(blocking);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_stopped_because_it_stands_still_is_released_in_time_when_a_notice_comes_meanwhile() {
+    for tenths in 0..40 {
+        let notices = ManualNotices::answered();
+        let source = Arc::new(notices.clone());
+        let stalls = Limits { stall_after: Some(secs(10)), ..Limits::default() };
+        let blocking = start(4, stalls, |worker| worker.interruptions(source));
+        blocking.send(true, 1).await;
+        within(secs(60), "the job", async || jobs_of(&blocking).await.len() == 1).await;
+        until(|| blocking.blocked.load(Relaxed) == 1).await;
+        within(secs(60), "its end", async || blocking.has_stopped_a_job()).await;
+        sleep(Duration::from_millis(100) * tenths).await;
+        notices.notice(preempt("e").at(Instant::now() + secs(2)));
+        within(secs(60), "the drain", async || blocking.last_drain().is_some()).await;
+        let drain = blocking.last_drain().unwrap();
+        assert_eq!(
+            (drain.abandoned, drain.leases_lost),
+            (0, 0),
+            "after {tenths} tenths of a second: {drain:?}"
+        );
+        assert_eq!(leased(&blocking.store).await, 0, "after {tenths} tenths of a second: {drain:?}");
+        ends(blocking);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_whose_threads_return_leave_no_more_than_there_were() {
+    let turn = Turn { lets_go: Arc::new(Semaphore::new(0)), running: Arc::default(), most: Arc::default() };
+    let job = turn.clone();
+    let limits = Limits { step_timeout: Some(secs(5)), attempts: 1, ..Limits::default() };
+    let mut blocking = start(8, limits, |worker| worker.job(job));
+    blocking.send(true, 3).await;
+    within(secs(600), "replacements", async || blocking.done("slot", "replace_slot") == 3).await;
+    // Many short ones, so that the next are read ahead and wait for a slot.
+    turn.lets_go.add_permits(100);
+    let backlog = (0..140).map(|_| NewJob::of::<Turn>(&()).unwrap()).collect();
+    Producer::new(blocking.store.clone()).enqueue(backlog).await.unwrap();
+    let running = || turn.running.load(Relaxed);
+    let has_let_go = || turn.lets_go.available_permits() == 0;
+    until(|| has_let_go() && running() == 8).await;
+    let alive = || blocking.jobs.metrics().num_alive_tasks();
+    drop(blocking.unblock.take());
+    until(|| alive() == 8).await;
+    for left in (0..40).rev() {
+        sleep(secs(2)).await;
+        turn.lets_go.add_permits(1);
+        within(secs(60), "the next job", async || running() == left.min(8)).await;
+    }
+    assert_eq!(turn.most.load(Relaxed), 8);
+    emptied(&blocking.store, secs(60)).await;
+    ends(blocking);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_its_turn_to_compute_does_not_stand_still() {
+    let turns = thread::available_parallelism().unwrap().get();
+    let (leave, until_leave) = mpsc::channel();
+    let (until_leave, begun) = (Arc::new(Mutex::new(until_leave)), Arc::new(AtomicUsize::new(0)));
+    let long = Compute::<false>(Arc::clone(&until_leave), Arc::clone(&begun));
+    let short = Compute::<true>(until_leave, Arc::clone(&begun));
+    let blocking = start(2 * turns, Limits::default(), |worker| {
+        let limits = Limits { stall_after: Some(secs(10)), ..Limits::default() };
+        worker.job(long).job(short).limits::<Compute<true>>(limits)
+    });
+    let enqueue = async |job: NewJob| {
+        Producer::new(blocking.store.clone()).enqueue(vec![job; turns]).await.unwrap();
+    };
+    enqueue(NewJob::of::<Compute<false>>(&()).unwrap()).await;
+    within(secs(60), "the first jobs", async || jobs_of(&blocking).await.len() == turns).await;
+    until(|| begun.load(Relaxed) == turns).await;
+    enqueue(NewJob::of::<Compute<true>>(&()).unwrap()).await;
+    within(secs(60), "the others", async || jobs_of(&blocking).await.len() == 2 * turns).await;
+    // Their threads have another clock, by which they show that they are there; without that it counts for an hour.
+    sleep(secs(3_000)).await;
+    assert!(!blocking.has_stopped_a_job());
+    assert_eq!(begun.load(Relaxed), turns);
+    drop(leave);
+    emptied(&blocking.store, secs(600)).await;
+    assert_eq!((begun.load(Relaxed), poisoned(&blocking.store).await.len()), (2 * turns, 0));
+    ends(blocking);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_blocks_its_thread_is_charged_also_under_the_shortest_lease() {
+    let limits = Limits { step_timeout: Some(secs(5)), ..Limits::default() };
+    let (lease, budget) = (secs(1), Duration::from_millis(600));
+    let blocking =
+        start(8, limits, |worker| worker.settings(Settings { concurrency: 8, lease, budget, ..settings() }));
+    blocking.send(true, 1).await;
+    within(secs(600), "the dead letter", async || poisoned(&blocking.store).await.len() == 1).await;
+    assert_eq!(blocking.blocked.load(Relaxed), 3);
+    ends(blocking);
+}
