@@ -156,10 +156,19 @@ impl Without {
         let is_away = |used: &usize| share.away.contains(used);
         let of_kind = || self.runs.values().filter(|run| run.kind == share.kind).count();
         let in_all = || self.runs.values().filter(|run| run.uses.keys().any(is_away)).count();
-        if !share.uses.iter().any(is_away) || of_kind() < share.of_kind && in_all() < share.in_all {
+        let is_in_share = || of_kind() < share.of_kind && in_all() < share.in_all;
+        if !share.uses.iter().any(is_away) || is_in_share() && self.leaves_a_slot(in_all() + 1, is_away) {
             return Some(Begins::InShare);
         }
         self.may_try(share, now).then_some(Begins::OnTrial)
+    }
+
+    /// Whether so many that use what `is_away` leave the others a slot, where some hold theirs that did without something
+    /// else before.
+    fn leaves_a_slot(&self, count: usize, is_away: impl Fn(&usize) -> bool) -> bool {
+        let others = self.runs.values().filter(|run| !run.uses.keys().any(&is_away));
+        let forgiven = others.filter(|run| run.is_forgiven()).count();
+        forgiven == 0 || count + forgiven < self.slots
     }
 
     /// Whether one job more than may be is tried: what they do without may be back, and without a call nobody finds out.
@@ -407,6 +416,11 @@ impl Without {
 }
 
 impl Run {
+    /// Whether it did without something before that was seen to serve.
+    fn is_forgiven(&self) -> bool {
+        self.uses.values().any(|its| its.lack.as_ref().is_some_and(|lack| lack.is_over))
+    }
+
     /// Whether it does without, or may have to: it had no answer yet, and has begun lately or waits for one.
     fn is_in_doubt(&self, now: Duration) -> bool {
         let is_new = self.began + QUIET > now;
@@ -459,8 +473,7 @@ impl Long {
             let lacked = run.uses.iter().filter(is_lacked);
             let mut lacked = lacked.map(|(used, _)| *used).peekable();
             if lacked.peek().is_none() {
-                let is_forgiven = |its: &Use| its.lack.as_ref().is_some_and(|lack| lack.is_over);
-                long.forgiven += usize::from(run.uses.values().any(is_forgiven));
+                long.forgiven += usize::from(run.is_forgiven());
                 continue;
             }
             long.runs += 1;
@@ -872,6 +885,23 @@ mod tests {
             (0..later).for_each(|run| without.lacks(64 + run, 0, Lacks::Called, s(9_000)));
             assert_eq!(without.suspects(0, s(9_002)), later == 14, "{later}");
         }
+    }
+
+    #[test]
+    fn those_that_were_forgiven_and_those_that_do_without_another_leave_others_a_slot() {
+        let mut without = half_lacking();
+        for run in 8..40 {
+            assert!(tries(&mut without, run, true, s(61)), "{run}");
+            answer(&mut without, run, 0, s(61));
+            without.end(run, s(61));
+        }
+        assert!(!without.suspects(0, s(62)), "four are forgiven, and run on");
+        let share = Share { kind: "o", uses: &[1], away: &[1], of_kind: 4, in_all: 4, serves: false };
+        let begun = (40..50).filter(|run| without.begin(*run, &share, s(9_000))).count();
+        assert_eq!(begun, 3);
+        without.end(4, s(9_000));
+        assert!(without.begin(50, &share, s(9_000)));
+        assert!(!without.begin(51, &share, s(9_000)), "half of the slots");
     }
 
     #[test]
