@@ -3,16 +3,18 @@
 use std::fmt;
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
-use tokio::task::spawn_blocking;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::{JoinError, spawn, spawn_blocking};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::context::JobContext;
+use crate::context::{JobContext, JobRun};
 use crate::panics;
+use crate::process::in_process;
 
 /// How often a job that waits for its turn shows that it is still there.
 const STILL_THERE: Duration = Duration::from_mins(1);
@@ -55,18 +57,24 @@ impl JobContext {
     /// # }
     /// ```
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        // Given back also if this future is dropped before `work` has ended, or work that never ends would leave
-        // the others none.
-        let _turn = self.turn_to_compute().await;
         let span = tracing::Span::current();
         // No other job may take this one's place before its work has ended.
         let slots = self.run.slots.get().and_then(Weak::upgrade);
-        let computed = spawn_blocking(move || {
+        let work = move || {
             let computed = span.in_scope(|| panics::catch(work));
             drop(slots);
             computed
-        });
-        match computed.await {
+        };
+        let computed = if let Ok(turn) = Arc::clone(&self.run.computing).try_acquire_owned() {
+            in_turn(turn, work).await
+        } else {
+            let run = Arc::clone(&self.run);
+            // A task of its own: the step may not poll this future when its turn comes, for example because it waits for
+            // another one.
+            let computed = async move { in_turn(turn_of(&run).await, work).await };
+            AbortOnDropHandle::new(spawn(in_process(computed))).await.flatten()
+        };
+        match computed {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => panic.resume(),
             Err(error) => match error.try_into_panic() {
@@ -77,26 +85,53 @@ impl JobContext {
         }
     }
 
-    async fn turn_to_compute(&self) -> SemaphorePermit<'_> {
-        if let Ok(turn) = self.run.computing.try_acquire() {
-            return turn;
-        }
-        let wait = self.run.wait_time.begin();
-        let mut turn = pin!(self.run.computing.acquire());
-        loop {
-            match timeout(STILL_THERE, &mut turn).await {
-                Ok(turn) => return turn.expect("the semaphore is never closed"),
-                // Others may compute for hours.
-                Err(_) => wait.goes_on(),
-            }
-        }
-    }
-
     /// Returns a flag for threads of the job's own, which can't await
     /// [`interrupted`](Self::interrupted).
     #[must_use]
     pub fn stop_flag(&self) -> StopFlag {
         StopFlag { interrupted: self.run.interrupted.clone(), revoked: self.run.revoked.clone() }
+    }
+}
+
+/// Waits for a job's turn to compute.
+async fn turn_of(run: &JobRun) -> OwnedSemaphorePermit {
+    let wait = run.wait_time.begin();
+    let mut turn = pin!(Arc::clone(&run.computing).acquire_owned());
+    loop {
+        match timeout(STILL_THERE, &mut turn).await {
+            Ok(turn) => return turn.expect("the semaphore is never closed"),
+            // Others may compute for hours.
+            Err(_) => wait.goes_on(),
+        }
+    }
+}
+
+/// Runs `work`, and gives its turn back when it has ended, or when this is dropped before: work that never ends would leave
+/// the others none.
+async fn in_turn<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let turn = Arc::new(Mutex::new(Some(turn)));
+    let until_dropped = Turn(Arc::clone(&turn));
+    let computed = spawn_blocking(move || {
+        let until_ended = Turn(turn);
+        let computed = work();
+        drop(until_ended);
+        computed
+    });
+    let computed = computed.await;
+    drop(until_dropped);
+    computed
+}
+
+/// A turn that ends with the first of its owners.
+struct Turn(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let turn = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(turn);
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Without {
     in_vain: BTreeMap<usize, u32>,
     /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
+    /// How many have done so since another one showed that it serves.
+    in_row: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug)]
@@ -248,6 +250,8 @@ impl Without {
     /// What was seen of it before tells nothing any more.
     fn note_lack(&mut self, used: usize, now: Duration) {
         self.lacked.insert(used, now);
+        let lacks = self.in_row.entry(used).or_default();
+        *lacks = lacks.saturating_add(1);
         if let Some(suspicion) = self.suspected.get_mut(&used) {
             (suspicion.serves, suspicion.well) = (None, 0);
         }
@@ -257,14 +261,16 @@ impl Without {
             .for_each(|its| its.has_shown = false);
     }
 
-    /// A run has shown that it serves. One that began before the last lack was seen then, too, and counts only if it was
-    /// tried.
+    /// A run has shown that it serves. One in its share counts if it began when nothing had been lacked for as long as before a
+    /// trial: most calls may be answered while the others keep it away.
     fn note_well(&mut self, run: u64, used: usize, now: Duration) {
+        self.in_row.remove(&used);
         let Some(run) = self.runs.get_mut(&run) else { return };
         let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
         let Some(its) = run.uses.get_mut(&used) else { return };
         suspicion.serves.get_or_insert(now);
-        let counts = run.is_tried || self.lacked.get(&used).is_none_or(|lacked| *lacked < run.began);
+        let is_quiet = self.lacked.get(&used).is_none_or(|lacked| *lacked + QUIET <= run.began);
+        let counts = run.is_tried || is_quiet;
         suspicion.well += usize::from(counts && !std::mem::replace(&mut its.has_shown, true));
     }
 
@@ -371,7 +377,8 @@ impl Without {
         if self.end_suspicions(&long, now) {
             long = Long::at(&self.runs, &self.in_vain, now);
         }
-        if long.is_too_many(self.slots) {
+        let are_in_row = long.of.keys().any(|used| self.in_row.get(used).is_some_and(|lacks| *lacks > 1));
+        if long.is_too_many() || are_in_row && long.leaves_none(self.slots) {
             for used in long.most_lacked() {
                 self.suspect(used, now);
             }
@@ -484,10 +491,14 @@ impl Long {
         long
     }
 
-    /// Whether they are more than may be, or leave the others no slot beside those that were forgiven.
-    fn is_too_many(&self, slots: usize) -> bool {
-        let has_none_left = self.runs > 0 && self.runs + self.forgiven >= slots;
-        self.runs > self.most || has_none_left || self.kinds.values().any(|(runs, most)| runs > most)
+    /// Whether they are more than may be, so that others wait for their slots.
+    fn is_too_many(&self) -> bool {
+        self.runs > self.most || self.kinds.values().any(|(runs, most)| runs > most)
+    }
+
+    /// Whether they leave the others no slot beside those that were forgiven.
+    fn leaves_none(&self, slots: usize) -> bool {
+        self.runs > 0 && self.runs + self.forgiven >= slots
     }
 
     /// Whether they are at least half of those.
@@ -888,6 +899,34 @@ mod tests {
     }
 
     #[test]
+    fn one_call_in_vain_keeps_no_slot_empty_beside_jobs_that_were_forgiven() {
+        let mut without = running(2);
+        (0..2).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+        without.end(1, s(3));
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 1, in_all: 1, serves: true };
+        for run in 2..34 {
+            assert!(without.begin(run, &share, s(10_000)), "{run}");
+            answer(&mut without, run, 0, s(10_000));
+            without.end(run, s(10_000));
+        }
+        assert!(!without.suspects(0, s(10_001)), "one is forgiven, and runs on");
+        for (run, is_served) in [(34, true), (36, true), (38, false)] {
+            let now = s(20_000 + 1_000 * run);
+            begin(&mut without, run, &[0], now);
+            without.lacks(run, 0, Lacks::Called, now);
+            assert!(!without.suspects(0, now + s(60)));
+            without.end(run, now + s(60));
+            if is_served {
+                is_answered(&mut without, run + 1, 0, now + s(61));
+                without.end(run + 1, now + s(61));
+            }
+        }
+        begin(&mut without, 40, &[0], s(60_000));
+        without.lacks(40, 0, Lacks::Called, s(60_000));
+        assert!(without.suspects(0, s(60_002)), "the second in a row");
+    }
+
+    #[test]
     fn those_that_were_forgiven_and_those_that_do_without_another_leave_others_a_slot() {
         let mut without = half_lacking();
         for run in 8..40 {
@@ -911,7 +950,12 @@ mod tests {
         (8..11).for_each(|run| assert!(tries(&mut without, run, true, s(61)), "{run}"));
         without.lacks(10, 0, Lacks::Called, s(61));
         (8..10).for_each(|run| without.end(run, s(61)));
-        // The one that was tried does without for hours.
+        // The one that was tried does without for hours. Nothing shows that it serves before a minute without a lack.
+        for run in 100..140 {
+            assert!(tries(&mut without, run, true, s(119)), "{run}");
+            answer(&mut without, run, 0, s(119));
+            without.end(run, s(119));
+        }
         for run in 11..43 {
             assert!(without.suspects(0, s(200)), "{run}");
             assert!(tries(&mut without, run, true, s(200)), "{run}");

@@ -10,6 +10,7 @@ mod checkpoints;
 mod children;
 mod chunks;
 mod claims;
+mod computing;
 mod cost;
 mod deaths;
 mod dependencies;

@@ -25,7 +25,7 @@ use crate::support::*;
 
 /// Blocks its thread until the other end is dropped, if its arguments say so.
 #[derive(Clone)]
-struct Block(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
+pub(crate) struct Block(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
 
 #[async_trait::async_trait]
 impl Job for Block {

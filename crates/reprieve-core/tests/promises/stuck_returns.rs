@@ -2,17 +2,20 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{Fault, ManualNotices};
-use reprieve_core::worker::{Limits, Settings};
-use reprieve_core::{ErrorKind, Job, JobContext, JobError, NewJob, Producer, Step};
+use reprieve_core::ports::Ending;
+use reprieve_core::worker::{Depends, Limits, Settings};
+use reprieve_core::{
+    ErrorKind, Job, JobContext, JobError, NewJob, Notice, NoticeId, NoticeKind, Producer, Step,
+};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use crate::stuck::{Blocking, jobs_of, start};
+use crate::service::Service;
+use crate::stuck::{Block, Blocking, jobs_of, start};
 use crate::support::*;
 
 /// Each step blocks its thread until it gets leave, without a place where it could be dropped.
@@ -63,35 +66,9 @@ impl Job for Turn {
     }
 }
 
-/// Computes until it is let go, or for an instant.
-#[derive(Clone)]
-struct Compute<const SHORT: bool>(Arc<Mutex<mpsc::Receiver<()>>>, Arc<AtomicUsize>);
-
-#[async_trait::async_trait]
-impl<const SHORT: bool> Job for Compute<SHORT> {
-    const KIND: &'static str = if SHORT { "short" } else { "long" };
-    type Args = ();
-    type Checkpoint = ();
-    type Output = ();
-
-    fn begin(&self, (): &()) {}
-
-    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-        let Self(leave, begun) = self.clone();
-        cx.compute(move || {
-            begun.fetch_add(1, Relaxed);
-            if !SHORT {
-                let _is_gone = leave.lock().unwrap().recv();
-            }
-        })
-        .await;
-        Ok(Step::Done(()))
-    }
-}
-
 /// Waits for real threads: the paused clock stands still while this is never idle.
 #[expect(clippy::disallowed_methods, reason = "their time is not the test's")]
-async fn until(is_so: impl Fn() -> bool) {
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
     let begins = std::time::Instant::now();
     while !is_so() {
         assert!(begins.elapsed() < secs(60), "a minute has passed");
@@ -99,7 +76,7 @@ async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-fn ends(blocking: Blocking) {
+pub(crate) fn ends(blocking: Blocking) {
     blocking.ends.abort();
     drop(blocking.unblock);
     blocking.jobs.shutdown_background();
@@ -152,6 +129,30 @@ async fn a_job_that_is_stopped_because_it_stands_still_is_released_in_time_when_
     }
 }
 
+/// The drain does not wait to see whether the thread returns, and the job is excused.
+#[tokio::test(start_paused = true)]
+async fn a_thread_that_blocks_is_a_stuck_slot_also_where_what_it_needs_is_away_and_a_notice_comes() {
+    for tenths in [115, 125, 135] {
+        let (cache, notices) = (Arc::new(Service::default()), ManualNotices::answered());
+        let stalls = Limits { stall_after: Some(secs(10)), ..Limits::default() };
+        let blocking = start(2, stalls, |worker| {
+            let worker = worker.interruptions(Arc::new(notices.clone())).dependency("cache", cache.clone());
+            worker.depends::<Block>(Depends::needs(["cache"]))
+        });
+        sleep(secs(20)).await;
+        blocking.send(true, 1).await;
+        within(secs(60), "the job", async || jobs_of(&blocking).await.len() == 1).await;
+        until(|| blocking.blocked.load(Relaxed) == 1).await;
+        cache.set_away(true);
+        sleep(Duration::from_millis(100) * tenths).await;
+        notices.notice(Notice::now("e", NoticeKind::Redeploy));
+        sleep(secs(20)).await;
+        notices.over(&NoticeId::new("e"), Ending::Withdrawn);
+        within(secs(600), "the end of the worker", async || blocking.ends.is_finished()).await;
+        ends(blocking);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn slots_whose_threads_return_leave_no_more_than_there_were() {
     let turn = Turn { lets_go: Arc::new(Semaphore::new(0)), running: Arc::default(), most: Arc::default() };
@@ -177,35 +178,6 @@ async fn slots_whose_threads_return_leave_no_more_than_there_were() {
     }
     assert_eq!(turn.most.load(Relaxed), 8);
     emptied(&blocking.store, secs(60)).await;
-    ends(blocking);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_job_that_waits_for_its_turn_to_compute_does_not_stand_still() {
-    let turns = thread::available_parallelism().unwrap().get();
-    let (leave, until_leave) = mpsc::channel();
-    let (until_leave, begun) = (Arc::new(Mutex::new(until_leave)), Arc::new(AtomicUsize::new(0)));
-    let long = Compute::<false>(Arc::clone(&until_leave), Arc::clone(&begun));
-    let short = Compute::<true>(until_leave, Arc::clone(&begun));
-    let blocking = start(2 * turns, Limits::default(), |worker| {
-        let limits = Limits { stall_after: Some(secs(10)), ..Limits::default() };
-        worker.job(long).job(short).limits::<Compute<true>>(limits)
-    });
-    let enqueue = async |job: NewJob| {
-        Producer::new(blocking.store.clone()).enqueue(vec![job; turns]).await.unwrap();
-    };
-    enqueue(NewJob::of::<Compute<false>>(&()).unwrap()).await;
-    within(secs(60), "the first jobs", async || jobs_of(&blocking).await.len() == turns).await;
-    until(|| begun.load(Relaxed) == turns).await;
-    enqueue(NewJob::of::<Compute<true>>(&()).unwrap()).await;
-    within(secs(60), "the others", async || jobs_of(&blocking).await.len() == 2 * turns).await;
-    // Their threads have another clock, by which they show that they are there; without that it counts for an hour.
-    sleep(secs(3_000)).await;
-    assert!(!blocking.has_stopped_a_job());
-    assert_eq!(begun.load(Relaxed), turns);
-    drop(leave);
-    emptied(&blocking.store, secs(600)).await;
-    assert_eq!((begun.load(Relaxed), poisoned(&blocking.store).await.len()), (2 * turns, 0));
     ends(blocking);
 }
 

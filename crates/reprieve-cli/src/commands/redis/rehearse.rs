@@ -1,5 +1,6 @@
 //! `reprieve redis rehearse`.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -75,6 +76,8 @@ struct Rehearsal {
     replica: Option<Redis>,
     /// What the two were to each other; `None` before they are looked at, or without a replica.
     before: Option<Pair>,
+    /// Whether they have each other's part.
+    is_swapped: Cell<bool>,
     scenario: Scenario,
     acts: bool,
     speed: NonZeroU32,
@@ -144,15 +147,22 @@ impl Rehearsal {
             print_stderr("only publishing: nothing happens to the server");
         }
         let (scenario, speed) = (args.scenario, args.speed);
-        Ok(Self { cache, replica, before: None, scenario, acts, speed, began: now() })
+        Ok(Self {
+            cache,
+            replica,
+            before: None,
+            is_swapped: Cell::new(false),
+            scenario,
+            acts,
+            speed,
+            began: now(),
+        })
     }
 
     /// Gives both servers their parts again after the rehearsal `has_ended` early, as far as they can be reached.
     async fn give_up(&self, has_ended: &str) {
-        let Some((replica, before)) = self.replica.as_ref().zip(self.before.as_ref()).filter(|_| self.acts)
-        else {
-            return;
-        };
+        let pair = self.replica.as_ref().zip(self.before.as_ref());
+        let Some((replica, before)) = pair.filter(|_| self.is_swapped.get()) else { return };
         match before.set_parts(&self.cache, replica).await {
             Ok(()) => {
                 print_stderr(&format!("the rehearsal {has_ended}; both servers have their parts again"));
@@ -193,11 +203,13 @@ impl Rehearsal {
                 "closed the connections"
             }
             (Step::Promote, Some((replica, before))) => {
+                self.is_swapped.set(true);
                 before.swap(&self.cache, replica).await?;
                 "the replica is the primary"
             }
             (Step::Restore, Some((replica, before))) => {
                 before.restore(&self.cache, replica).await?;
+                self.is_swapped.set(false);
                 "the replica is a replica again"
             }
             _ => return Ok(None),

@@ -706,15 +706,16 @@ impl Guardian {
         } else if let Some(what) = timed_out {
             // A step that awaits something was dropped there, and its task ends.
             let blocks = self.is_stuck(&run).await;
+            let given_up = given_up(&assignment, Some(what));
             // A thread that does not return is no fault of what the job needs.
-            if !blocks
+            let report = if !blocks
                 && has_failed(&RunOutcome::TimedOut(what))
                 && let Some((needed, why)) = Box::pin(self.find_excuse(&assignment)).await
             {
-                return self.excuse(assignment, &needed, &why).await;
-            }
-            let given_up = given_up(&assignment, Some(what));
-            let report = self.give_up(assignment, what, blocks).await;
+                self.excuse(assignment, &needed, &why).await
+            } else {
+                self.give_up(assignment, what, blocks).await
+            };
             return DeliveryReport { blocks: given_up, task: Some(task), ..report };
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
