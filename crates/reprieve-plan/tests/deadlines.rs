@@ -178,6 +178,15 @@ fn the_programme_costs_no_more_where_regular_machines_cost_little_more() {
 }
 
 #[test]
+fn the_programme_costs_no_more_where_spot_is_back_within_minutes() {
+    for (hours, slack, ratio) in [(2, 50, 5), (4, 25, 3), (4, 25, 10)] {
+        let regular = Price::from_nanos_per_hour(ratio * 64_000_000);
+        let task = Task { regular, ..task(hours, slack) };
+        check_costs(&task, &settings(task.deadline_ms, WINDOWS), 0.0);
+    }
+}
+
+#[test]
 fn the_programme_costs_no_more_in_the_windows_of_a_short_trace() {
     // Two weeks, as a team has them after its first batches. Each is a setting: its windows overlap, and one that is
     // calmer than its law is calmer in all of them.
