@@ -1,23 +1,13 @@
 //! Work that computes or blocks, on threads of its own.
 
 use std::fmt;
-use std::panic::resume_unwind;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::{JoinError, spawn, spawn_blocking};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::context::{JobContext, JobRun};
 use crate::panics;
-use crate::process::in_process;
-
-/// How often a job that waits for its turn shows that it is still there.
-const STILL_THERE: Duration = Duration::from_mins(1);
 
 impl JobContext {
     /// Runs `work` on a thread for such work and returns what it returns. The step waits without
@@ -60,28 +50,22 @@ impl JobContext {
         let span = tracing::Span::current();
         // No other job may take this one's place before its work has ended.
         let slots = self.run.slots.get().and_then(Weak::upgrade);
-        let work = move || {
-            let computed = span.in_scope(|| panics::catch(work));
+        let (send, computed) = oneshot::channel();
+        let waits = Waits::new(&self.run);
+        let turn = self.run.computing.run(move || {
+            drop(waits);
+            let result = span.in_scope(|| panics::catch(work));
             drop(slots);
-            computed
-        };
-        let computed = if let Ok(turn) = Arc::clone(&self.run.computing).try_acquire_owned() {
-            in_turn(turn, work).await
-        } else {
-            let run = Arc::clone(&self.run);
-            // A task of its own: the step may not poll this future when its turn comes, for example because it waits for
-            // another one.
-            let computed = async move { in_turn(turn_of(&run).await, work).await };
-            AbortOnDropHandle::new(spawn(in_process(computed))).await.flatten()
-        };
+            // Nobody may want it any more.
+            let _is_wanted = send.send(result).is_ok();
+        });
+        let computed = computed.await;
+        drop(turn);
         match computed {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => panic.resume(),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime is shutting down, and drops this future next.
-                Err(_) => std::future::pending().await,
-            },
+            // The runtime is shutting down, and drops this future next.
+            Err(_) => std::future::pending().await,
         }
     }
 
@@ -93,45 +77,19 @@ impl JobContext {
     }
 }
 
-/// Waits for a job's turn to compute.
-async fn turn_of(run: &JobRun) -> OwnedSemaphorePermit {
-    let wait = run.wait_time.begin();
-    let mut turn = pin!(Arc::clone(&run.computing).acquire_owned());
-    loop {
-        match timeout(STILL_THERE, &mut turn).await {
-            Ok(turn) => return turn.expect("the semaphore is never closed"),
-            // Others may compute for hours.
-            Err(_) => wait.goes_on(),
-        }
+/// Counts a job among those that wait for their turn, until dropped.
+struct Waits(Arc<JobRun>);
+
+impl Waits {
+    fn new(run: &Arc<JobRun>) -> Self {
+        run.wait_time.begin_turn();
+        Self(Arc::clone(run))
     }
 }
 
-/// Runs `work`, and gives its turn back when it has ended, or when this is dropped before: work that never ends would leave
-/// the others none.
-async fn in_turn<T: Send + 'static>(
-    turn: OwnedSemaphorePermit,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, JoinError> {
-    let turn = Arc::new(Mutex::new(Some(turn)));
-    let until_dropped = Turn(Arc::clone(&turn));
-    let computed = spawn_blocking(move || {
-        let until_ended = Turn(turn);
-        let computed = work();
-        drop(until_ended);
-        computed
-    });
-    let computed = computed.await;
-    drop(until_dropped);
-    computed
-}
-
-/// A turn that ends with the first of its owners.
-struct Turn(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
-
-impl Drop for Turn {
+impl Drop for Waits {
     fn drop(&mut self) {
-        let turn = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(turn);
+        self.0.wait_time.end_turn();
     }
 }
 

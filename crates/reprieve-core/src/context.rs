@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
+use crate::turns::Turns;
 use crate::wait_time::WaitTime;
 use crate::watch;
 
@@ -56,8 +57,8 @@ pub(crate) struct JobRun {
     pub(crate) control: Option<tokio::runtime::Handle>,
     /// What all jobs of the worker share.
     pub(crate) states: SharedStates,
-    /// One permit for each closure that may compute at once.
-    pub(crate) computing: Arc<Semaphore>,
+    /// One for each closure that may compute at once.
+    pub(crate) computing: Arc<Turns>,
     /// What the job occupies while it runs.
     pub(crate) slots: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// What the jobs of the worker depend on besides the store.
@@ -406,7 +407,7 @@ impl JobContext {
     ) -> Result<T> {
         let under_way = self.run.wait_time.begin();
         let again = |error: &Error| {
-            under_way.goes_on();
+            under_way.failed();
             may_pass_for_a_job(error) && !self.is_interrupted()
         };
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await

@@ -138,6 +138,7 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time_limit;
+mod turns;
 mod wait_time;
 mod watch;
 pub mod worker;

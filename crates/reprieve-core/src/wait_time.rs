@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::mutex::get;
 use crate::run_clock::RunClock;
 
-/// How long a wait counts of which nothing is heard: as long as one try of a call may take. A step that keeps a call and
-/// does not poll it any more stands still.
+/// How long a call counts of which nothing is heard: as long as one try of it may take. A step that keeps a call and does
+/// not poll it any more stands still. A turn to compute comes whether the step looks or not, so the wait for it counts on.
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// The waits of one job.
@@ -21,6 +21,7 @@ pub(crate) struct WaitTime {
 #[derive(Debug, Default, Clone, Copy)]
 struct Waits {
     under_way: usize,
+    turns: usize,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
     /// When a wait began, ended or was heard of, at last.
@@ -29,24 +30,38 @@ struct Waits {
 
 impl Waits {
     fn taken(self, now: Duration) -> Duration {
-        let more = now.saturating_sub(self.counted).min(LONGEST);
-        self.taken + if self.under_way > 0 { more } else { Duration::ZERO }
+        let since = now.saturating_sub(self.counted);
+        match self {
+            Self { turns: 1.., .. } => self.taken + since,
+            Self { under_way: 1.., .. } => self.taken + since.min(LONGEST),
+            _ => self.taken,
+        }
     }
 }
 
-/// A wait, for example for a call with its retries, until dropped.
+/// A call that is under way, with its retries, until dropped.
 #[derive(Debug)]
-pub(crate) struct Wait<'a>(&'a WaitTime);
+pub(crate) struct Call<'a>(&'a WaitTime);
 
 impl WaitTime {
     pub(crate) fn new(clock: RunClock) -> Self {
         Self { clock, waits: Mutex::default() }
     }
 
-    /// Notes that a wait begins.
-    pub(crate) fn begin(&self) -> Wait<'_> {
-        self.count(|under_way| *under_way += 1);
-        Wait(self)
+    /// Notes that a call begins.
+    pub(crate) fn begin(&self) -> Call<'_> {
+        self.count(|waits| waits.under_way += 1);
+        Call(self)
+    }
+
+    /// Notes that the job waits for a turn to compute.
+    pub(crate) fn begin_turn(&self) {
+        self.count(|waits| waits.turns += 1);
+    }
+
+    /// Notes that one has come, or was given up.
+    pub(crate) fn end_turn(&self) {
+        self.count(|waits| waits.turns -= 1);
     }
 
     /// Returns for how long the job has waited until now, waits at once counted once.
@@ -54,25 +69,25 @@ impl WaitTime {
         get(&self.waits).taken(self.clock.now())
     }
 
-    fn count(&self, change: impl FnOnce(&mut usize)) {
+    fn count(&self, change: impl FnOnce(&mut Waits)) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         waits.taken = waits.taken(now);
         waits.counted = now;
-        change(&mut waits.under_way);
+        change(&mut waits);
     }
 }
 
-impl Wait<'_> {
-    /// Notes that it goes on: a try has failed and another one follows, or the job is still there.
-    pub(crate) fn goes_on(&self) {
+impl Call<'_> {
+    /// Notes that a try has failed, and another one follows.
+    pub(crate) fn failed(&self) {
         self.0.count(|_| {});
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.count(|under_way| *under_way -= 1);
+        self.0.count(|waits| waits.under_way -= 1);
     }
 }
 
@@ -120,7 +135,7 @@ mod tests {
         let time = WaitTime::default();
         let call = time.begin();
         assert_eq!(pass(&time, 3_000).await, 3_000);
-        call.goes_on();
+        call.failed();
         assert_eq!(pass(&time, 3_000).await, 6_000);
         assert_eq!(pass(&time, 3_000).await, 6_600);
     }

@@ -58,7 +58,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             // Decisions without I/O.
             &["healing", "interruption"],
             // What a team implements and uses.
-            &["saving", "shared_state", "time_limit", "wait_time"],
+            &["saving", "shared_state", "time_limit", "turns", "wait_time"],
             &["context", "job"],
             &["attachment", "compute", "files", "long_step"],
             &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],

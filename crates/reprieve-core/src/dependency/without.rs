@@ -47,7 +47,7 @@ pub(super) struct Without {
     in_vain: BTreeMap<usize, u32>,
     /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
-    /// How many have done so since another one showed that it serves.
+    /// How many have done so since a call was answered. A job that makes none shows too little.
     in_row: BTreeMap<usize, u32>,
 }
 
@@ -264,7 +264,6 @@ impl Without {
     /// A run has shown that it serves. One in its share counts if it began when nothing had been lacked for as long as before a
     /// trial: most calls may be answered while the others keep it away.
     fn note_well(&mut self, run: u64, used: usize, now: Duration) {
-        self.in_row.remove(&used);
         let Some(run) = self.runs.get_mut(&run) else { return };
         let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
         let Some(its) = run.uses.get_mut(&used) else { return };
@@ -309,6 +308,7 @@ impl Without {
         // The answer to a call that was refused tells nothing.
         let does_without = its.lack.is_some();
         if is_answer && !does_without && self.is_after_lack(used, now) {
+            self.in_row.remove(&used);
             self.note_well(run, used, now);
         }
     }
@@ -378,7 +378,7 @@ impl Without {
             long = Long::at(&self.runs, &self.in_vain, now);
         }
         let are_in_row = long.of.keys().any(|used| self.in_row.get(used).is_some_and(|lacks| *lacks > 1));
-        if long.is_too_many() || are_in_row && long.leaves_none(self.slots) {
+        if long.is_too_many() || (are_in_row || long.runs > 1) && long.leaves_none(self.slots) {
             for used in long.most_lacked() {
                 self.suspect(used, now);
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,7 @@ use crate::saving::StepSaves;
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
+use crate::turns::Turns;
 use crate::wait_time::WaitTime;
 use crate::watch;
 
@@ -109,7 +110,7 @@ impl TestContext {
             states: SharedStates::default(),
             dependencies: Arc::new([]),
             waits_for: OnceLock::new(),
-            computing: Arc::new(Semaphore::new(1)),
+            computing: Arc::new(Turns::new(1)),
             slots: OnceLock::new(),
             time_limit: TimeLimit::default(),
             children: ChildIds::default(),

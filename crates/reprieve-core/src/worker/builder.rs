@@ -44,6 +44,7 @@ use crate::report::Stopped;
 use crate::run_clock::RunClock;
 use crate::shared_state::Start;
 use crate::telemetry::Telemetry;
+use crate::turns::Turns;
 use crate::watch;
 
 /// How long a measured settlement predicts the next one. Storage that was slow a minute ago may be
@@ -488,7 +489,7 @@ impl WorkerBuilder {
             cancels: Cancels::default(),
             states: self.states,
             dependencies: handles.into(),
-            computing: Arc::new(Semaphore::new(cores())),
+            computing: Arc::new(Turns::new(cores())),
             elsewhere: Elsewhere::default(),
             pressure: Pressure::default(),
             losses: KnownLosses::default(),

@@ -31,6 +31,7 @@ use crate::ports::{DeferredMessage, InFlight, Store};
 use crate::process::in_process;
 use crate::run_clock::RunClock;
 use crate::telemetry::Telemetry;
+use crate::turns::Turns;
 use crate::watch;
 
 /// For how long the times of letters count.
@@ -116,7 +117,7 @@ pub(super) struct Shared {
     /// What the jobs depend on besides the store.
     pub(super) dependencies: Arc<[DependencyHandle]>,
     /// One permit for each closure of a job that may compute at once: the number of cores.
-    pub(super) computing: Arc<Semaphore>,
+    pub(super) computing: Arc<Turns>,
     /// What others could begin.
     pub(super) elsewhere: Elsewhere,
     /// The machine's state.

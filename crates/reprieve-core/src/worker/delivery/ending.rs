@@ -440,8 +440,8 @@ impl Guardian {
             biased;
             () = run.returned() => false,
             _ = drain.wait_for(|deadline| deadline.is_some()) => false,
-            // No lease is renewed meanwhile.
-            () = sleep(RETURN_WITHIN.min(self.shared.lease() / 3)) => true,
+            // The lease is not renewed meanwhile.
+            () = sleep(RETURN_WITHIN.min(self.lease.ends().saturating_duration_since(Instant::now()) / 3)) => true,
         }
     }
 
