@@ -50,11 +50,11 @@ impl Turns {
     }
 
     fn start(self: &Arc<Self>, number: u64, threads: &Handle, work: Work) {
-        // It ends the turn also if the runtime ends, and drops the work.
-        let until_ended = Turn { turns: Arc::clone(self), number };
+        let turns = Arc::clone(self);
+        // A runtime that ends drops this while it holds a lock, so nothing begins by a drop; no turn is wanted any more then.
         threads.spawn_blocking(move || {
             work();
-            drop(until_ended);
+            turns.end(number);
         });
     }
 
@@ -135,5 +135,19 @@ mod tests {
         drop((one.0, two.1, three.1, four, five));
         let (_turn, _ends) = begin(&turns, 6, &says);
         assert_eq!(said.recv().unwrap(), 6);
+    }
+
+    #[test]
+    fn a_runtime_that_ends_drops_what_waits() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let turns = Arc::new(Turns::new(1));
+        let (says, said) = channel();
+        let inside = runtime.enter();
+        let all = [1, 2, 3, 4].map(|name| begin(&turns, name, &says));
+        drop(inside);
+        assert_eq!(said.recv().unwrap(), 1);
+        runtime.shutdown_background();
+        drop((all, says));
+        assert!(said.recv().is_err(), "none of them has begun");
     }
 }
