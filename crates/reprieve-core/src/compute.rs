@@ -51,7 +51,7 @@ impl JobContext {
         // No other job may take this one's place before its work has ended.
         let slots = self.run.slots.get().and_then(Weak::upgrade);
         let (send, computed) = oneshot::channel();
-        let waits = Waits::new(&self.run);
+        let waits = WaitsForTurn::new(&self.run);
         let turn = self.run.computing.run(move || {
             drop(waits);
             let result = span.in_scope(|| panics::catch(work));
@@ -78,16 +78,16 @@ impl JobContext {
 }
 
 /// Counts a job among those that wait for their turn, until dropped.
-struct Waits(Arc<JobRun>);
+struct WaitsForTurn(Arc<JobRun>);
 
-impl Waits {
+impl WaitsForTurn {
     fn new(run: &Arc<JobRun>) -> Self {
         run.wait_time.begin_turn();
         Self(Arc::clone(run))
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitsForTurn {
     fn drop(&mut self) {
         self.0.wait_time.end_turn();
     }

@@ -129,7 +129,7 @@ mod tests {
         // It has ended, and its turn is not looked at.
         drop(one.1);
         assert_eq!(said.recv().unwrap(), 4);
-        // Given up while it computes, and goes on to.
+        // Given up while it computes, which goes on.
         drop(two.0);
         assert_eq!(said.recv().unwrap(), 5);
         drop((one.0, two.1, three.1, four, five));

@@ -20,7 +20,7 @@ pub(crate) struct WaitTime {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Waits {
-    under_way: usize,
+    calls: usize,
     turns: usize,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
@@ -33,7 +33,7 @@ impl Waits {
         let since = now.saturating_sub(self.counted);
         match self {
             Self { turns: 1.., .. } => self.taken + since,
-            Self { under_way: 1.., .. } => self.taken + since.min(LONGEST),
+            Self { calls: 1.., .. } => self.taken + since.min(LONGEST),
             _ => self.taken,
         }
     }
@@ -50,7 +50,7 @@ impl WaitTime {
 
     /// Notes that a call begins.
     pub(crate) fn begin(&self) -> Call<'_> {
-        self.count(|waits| waits.under_way += 1);
+        self.count(|waits| waits.calls += 1);
         Call(self)
     }
 
@@ -87,7 +87,7 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.count(|waits| waits.under_way -= 1);
+        self.0.count(|waits| waits.calls -= 1);
     }
 }
 

@@ -157,9 +157,11 @@ impl Without {
     pub(super) fn admits(&self, share: &Share<'_>, now: Duration) -> Option<Begins> {
         let is_away = |used: &usize| share.away.contains(used);
         let of_kind = || self.runs.values().filter(|run| run.kind == share.kind).count();
-        let in_all = || self.runs.values().filter(|run| run.uses.keys().any(is_away)).count();
-        let is_in_share = || of_kind() < share.of_kind && in_all() < share.in_all;
-        if !share.uses.iter().any(is_away) || is_in_share() && self.leaves_a_slot(in_all() + 1, is_away) {
+        if !share.uses.iter().any(is_away) {
+            return Some(Begins::InShare);
+        }
+        let in_all = self.runs.values().filter(|run| run.uses.keys().any(is_away)).count();
+        if of_kind() < share.of_kind && in_all < share.in_all && self.leaves_a_slot(in_all + 1, is_away) {
             return Some(Begins::InShare);
         }
         self.may_try(share, now).then_some(Begins::OnTrial)
@@ -178,10 +180,11 @@ impl Without {
     fn may_try(&self, share: &Share<'_>, now: Duration) -> bool {
         let in_doubt = || self.runs.values().filter(|run| run.is_in_doubt(now));
         let quiet = if in_doubt().count() + 1 < self.slots { QUIET } else { QUIET_FOR_LAST };
-        let is_quiet = |used: &usize| self.lacked.get(used).is_none_or(|lacked| *lacked + quiet <= now);
         let well = share.uses.iter().filter_map(|used| self.suspicion(*used)).map(|it| it.well).min();
         let on_trial = in_doubt().filter(|run| run.is_tried && self.is_on_trial_for(run, share.uses)).count();
-        share.serves && share.uses.iter().all(is_quiet) && on_trial <= well.unwrap_or(0)
+        share.serves
+            && share.uses.iter().all(|used| self.is_quiet(*used, quiet, now))
+            && on_trial <= well.unwrap_or(0)
     }
 
     /// Whether it was tried for the sake of one of these, and since that is suspected.
@@ -264,13 +267,17 @@ impl Without {
     /// A run has shown that it serves. One in its share counts if it began when nothing had been lacked for as long as before a
     /// trial: most calls may be answered while the others keep it away.
     fn note_well(&mut self, run: u64, used: usize, now: Duration) {
-        let Some(run) = self.runs.get_mut(&run) else { return };
+        let counts =
+            self.runs.get(&run).is_some_and(|it| it.is_tried || self.is_quiet(used, QUIET, it.began));
         let Some(suspicion) = self.suspected.get_mut(&used).filter(|it| it.ended.is_none()) else { return };
-        let Some(its) = run.uses.get_mut(&used) else { return };
+        let Some(its) = self.runs.get_mut(&run).and_then(|run| run.uses.get_mut(&used)) else { return };
         suspicion.serves.get_or_insert(now);
-        let is_quiet = self.lacked.get(&used).is_none_or(|lacked| *lacked + QUIET <= run.began);
-        let counts = run.is_tried || is_quiet;
         suspicion.well += usize::from(counts && !std::mem::replace(&mut its.has_shown, true));
+    }
+
+    /// Whether nobody had begun to do without it for this long.
+    fn is_quiet(&self, used: usize, quiet: Duration, at: Duration) -> bool {
+        self.lacked.get(&used).is_none_or(|lacked| *lacked + quiet <= at)
     }
 
     /// Whether this is later than the last lack.
@@ -498,7 +505,7 @@ impl Long {
 
     /// Whether they leave the others no slot beside those that were forgiven.
     fn leaves_none(&self, slots: usize) -> bool {
-        self.runs > 0 && self.runs + self.forgiven >= slots
+        self.runs + self.forgiven >= slots
     }
 
     /// Whether they are at least half of those.
@@ -550,6 +557,15 @@ mod tests {
     fn answer(without: &mut Without, run: u64, used: usize, now: Duration) {
         let call = without.begin_call(run, used, now);
         without.is_served(run, used, Served::Called(call), now);
+    }
+
+    /// One run after the other begins, makes a call that is answered, and ends.
+    fn fare_well(without: &mut Without, runs: std::ops::Range<u64>, share: &Share<'_>, now: Duration) {
+        for run in runs {
+            assert!(without.begin(run, share, now), "{run}");
+            answer(without, run, 0, now);
+            without.end(run, now);
+        }
     }
 
     /// A run begins, whatever may be, and makes a call that is answered at once.
@@ -753,9 +769,10 @@ mod tests {
     }
 
     /// One more begins while four of so many may do without what is kept from them.
+    const FOUR: Share<'_> = Share { kind: "k", uses: &[0], away: &[0], of_kind: 4, in_all: 4, serves: true };
+
     fn tries(without: &mut Without, run: u64, serves: bool, now: Duration) -> bool {
-        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 4, in_all: 4, serves };
-        without.begin(run, &share, now)
+        without.begin(run, &Share { serves, ..FOUR }, now)
     }
 
     #[test]
@@ -800,11 +817,7 @@ mod tests {
     #[test]
     fn a_lack_of_one_that_is_tried_undoes_what_others_have_shown() {
         let mut without = half_lacking();
-        for run in 8..39 {
-            assert!(tries(&mut without, run, true, s(61)), "{run}");
-            answer(&mut without, run, 0, s(61));
-            without.end(run, s(61));
-        }
+        fare_well(&mut without, 8..39, &FOUR, s(61));
         assert!(tries(&mut without, 39, true, s(61)));
         without.lacks(39, 0, Lacks::Called, s(62));
         without.end(39, s(70));
@@ -870,11 +883,7 @@ mod tests {
         (0..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
         (0..14).for_each(|run| without.end(run, s(4)));
         let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 16, in_all: 16, serves: true };
-        for run in 32..64 {
-            assert!(without.begin(run, &share, s(61)), "{run}");
-            answer(&mut without, run, 0, s(61));
-            without.end(run, s(61));
-        }
+        fare_well(&mut without, 32..64, &share, s(61));
         assert!(!without.suspects(0, s(62)), "18 run on");
         assert!(!without.suspects(0, s(9_000)));
         (14..32).for_each(|run| without.lacks(run, 0, Lacks::Called, s(9_000)));
@@ -904,11 +913,7 @@ mod tests {
         (0..2).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
         without.end(1, s(3));
         let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 1, in_all: 1, serves: true };
-        for run in 2..34 {
-            assert!(without.begin(run, &share, s(10_000)), "{run}");
-            answer(&mut without, run, 0, s(10_000));
-            without.end(run, s(10_000));
-        }
+        fare_well(&mut without, 2..34, &share, s(10_000));
         assert!(!without.suspects(0, s(10_001)), "one is forgiven, and runs on");
         for (run, is_served) in [(34, true), (36, true), (38, false)] {
             let now = s(20_000 + 1_000 * run);
@@ -929,11 +934,7 @@ mod tests {
     #[test]
     fn those_that_were_forgiven_and_those_that_do_without_another_leave_others_a_slot() {
         let mut without = half_lacking();
-        for run in 8..40 {
-            assert!(tries(&mut without, run, true, s(61)), "{run}");
-            answer(&mut without, run, 0, s(61));
-            without.end(run, s(61));
-        }
+        fare_well(&mut without, 8..40, &FOUR, s(61));
         assert!(!without.suspects(0, s(62)), "four are forgiven, and run on");
         let share = Share { kind: "o", uses: &[1], away: &[1], of_kind: 4, in_all: 4, serves: false };
         let begun = (40..50).filter(|run| without.begin(*run, &share, s(9_000))).count();
@@ -951,16 +952,10 @@ mod tests {
         without.lacks(10, 0, Lacks::Called, s(61));
         (8..10).for_each(|run| without.end(run, s(61)));
         // The one that was tried does without for hours. Nothing shows that it serves before a minute without a lack.
-        for run in 100..140 {
-            assert!(tries(&mut without, run, true, s(119)), "{run}");
-            answer(&mut without, run, 0, s(119));
-            without.end(run, s(119));
-        }
+        fare_well(&mut without, 100..140, &FOUR, s(119));
         for run in 11..43 {
             assert!(without.suspects(0, s(200)), "{run}");
-            assert!(tries(&mut without, run, true, s(200)), "{run}");
-            answer(&mut without, run, 0, s(200));
-            without.end(run, s(200));
+            fare_well(&mut without, run..run + 1, &FOUR, s(200));
         }
         assert!(!without.suspects(0, s(201)));
     }

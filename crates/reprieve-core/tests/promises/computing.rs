@@ -10,8 +10,7 @@ use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::stuck::{jobs_of, start};
-use crate::stuck_returns::{ends, until};
+use crate::stuck::{jobs_of, start, until};
 use crate::support::*;
 
 /// Computes until it is let go, or for an instant.
@@ -101,7 +100,7 @@ async fn a_job_that_waits_for_its_turn_to_compute_does_not_stand_still() {
     drop(leave);
     emptied(&blocking.store, secs(600)).await;
     assert_eq!((begun.load(Relaxed), poisoned(&blocking.store).await.len()), (2 * turns, 0));
-    ends(blocking);
+    blocking.end();
 }
 
 /// It has its turn, or comes to it, while nothing polls it.
@@ -119,5 +118,5 @@ async fn a_computation_that_its_step_does_not_wait_for_yet_takes_no_turn_from_ot
     until(|| job.waiting.load(Relaxed) == jobs).await;
     drop(leave);
     until(|| job.done.load(Relaxed) == jobs).await;
-    ends(blocking);
+    blocking.end();
 }

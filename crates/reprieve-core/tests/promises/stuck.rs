@@ -101,10 +101,7 @@ impl Busy {
         for _ in 0..seconds {
             let before: Vec<_> =
                 self.reports.lock().unwrap().iter().map(|it| (Arc::clone(it), it.load(Relaxed))).collect();
-            // Real threads: the paused clock stands still while this is never idle.
-            while before.iter().any(|(reports, before)| reports.load(Relaxed) == *before) {
-                tokio::task::yield_now().await;
-            }
+            until(|| before.iter().all(|(reports, before)| reports.load(Relaxed) != *before)).await;
             sleep(secs(1)).await;
         }
     }
@@ -156,7 +153,24 @@ pub(crate) fn start(
     Blocking { store, monitor, jobs, unblock: Some(unblock), ends, faults, blocked }
 }
 
+/// Waits for real threads: the paused clock stands still while this is never idle.
+#[expect(clippy::disallowed_methods, reason = "their time is not the test's")]
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
+    let begins = std::time::Instant::now();
+    while !is_so() {
+        assert!(begins.elapsed() < secs(60), "a minute has passed");
+        tokio::task::yield_now().await;
+    }
+}
+
 impl Blocking {
+    /// Ends it, whatever its jobs do.
+    pub(crate) fn end(self) {
+        self.ends.abort();
+        drop(self.unblock);
+        self.jobs.shutdown_background();
+    }
+
     pub(crate) async fn send(&self, blocks: bool, count: usize) {
         let jobs = (0..count).map(|_| NewJob::of::<Block>(&blocks).unwrap()).collect();
         Producer::new(self.store.clone()).enqueue(jobs).await.unwrap();
@@ -217,8 +231,7 @@ async fn a_slot_whose_thread_does_not_return_is_replaced_until_it_does_and_its_j
     within(secs(3_600), "the threads", async || tasks() == 0).await;
     sleep(secs(5)).await;
     assert!(!blocking.ends.is_finished());
-    blocking.ends.abort();
-    blocking.jobs.shutdown_background();
+    blocking.end();
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,9 +251,7 @@ async fn a_stuck_slot_is_none_of_those_that_do_without_what_is_away() {
     Producer::new(blocking.store.clone()).enqueue(together).await.unwrap();
     blocking.send(false, 8).await;
     emptied(&blocking.store, secs(600)).await;
-    blocking.ends.abort();
-    drop(blocking.unblock);
-    blocking.jobs.shutdown_background();
+    blocking.end();
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,10 +277,7 @@ async fn blocked(cache: &Arc<Service>) -> Blocking {
     sleep(secs(20)).await;
     blocking.send(true, 4).await;
     within(secs(60), "four jobs", async || jobs_of(&blocking).await.len() == 4).await;
-    // Real threads: the paused clock stands still while this is never idle.
-    while blocking.blocked.load(Relaxed) < 4 {
-        tokio::task::yield_now().await;
-    }
+    until(|| blocking.blocked.load(Relaxed) >= 4).await;
     blocking
 }
 
@@ -322,9 +330,7 @@ async fn a_thread_that_makes_progress_is_no_stuck_slot_until_it_stands_still_how
                 .await
                 .unwrap();
             within(secs(60), "the job", async || jobs_of(&blocking).await.len() == 1).await;
-            while busy.reports.lock().unwrap().is_empty() {
-                tokio::task::yield_now().await;
-            }
+            until(|| !busy.reports.lock().unwrap().is_empty()).await;
             if is_cancelled {
                 cancel(&blocking.store, &jobs_of(&blocking).await[0]).await;
             } else {
@@ -369,7 +375,6 @@ async fn a_worker_whose_jobs_may_compute_for_long_is_never_restarted() {
         assert_eq!((blocking.done("slot", "mark_stuck"), blocking.ended("retried")), (0, 0));
         drop(blocking.unblock.take());
         within(secs(3_600), "both", async || blocking.ended("completed") == 2).await;
-        blocking.ends.abort();
-        blocking.jobs.shutdown_background();
+        blocking.end();
     }
 }

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use reprieve_core::ErrorKind;
 use reprieve_core::memory::Fault;
 use reprieve_core::worker::{Limits, StopReason};
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-use crate::stuck::{Blocking, jobs_of, start};
+use crate::stuck::{Blocking, jobs_of, start, until};
 use crate::support::*;
 
 fn per_worker(most: usize) -> Limits {
@@ -24,10 +23,7 @@ async fn blocked(limits: Limits, count: usize) -> Blocking {
     let blocking = start(8, limits, |worker| worker);
     blocking.send(true, count).await;
     within(secs(60), "the jobs", async || jobs_of(&blocking).await.len() == count).await;
-    // Real threads: the paused clock stands still while this is never idle.
-    while blocking.blocked.load(Relaxed) < count {
-        yield_now().await;
-    }
+    until(|| blocking.blocked.load(Relaxed) >= count).await;
     blocking
 }
 
@@ -54,12 +50,6 @@ async fn works_on(blocking: &Blocking) {
     assert_eq!((done, blocking.ends.is_finished()), ([1, 1], false));
 }
 
-fn end(blocking: Blocking) {
-    blocking.ends.abort();
-    drop(blocking.unblock);
-    blocking.jobs.shutdown_background();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_worker_ends_when_stuck_slots_hold_all_places_of_a_kind_that_has_waiting_work() {
     for most in [1, 2] {
@@ -78,7 +68,7 @@ async fn a_stuck_slot_that_leaves_its_kind_a_place_or_whose_kind_has_no_work_end
     two.send(false, 20).await;
     emptied(&two.store, secs(600)).await;
     assert!(!two.ends.is_finished());
-    end(two);
+    two.end();
     let one = cancelled(per_worker(1)).await;
     works_on(&one).await;
     one.send(false, 1).await;
@@ -98,5 +88,5 @@ async fn a_stuck_slot_that_has_lost_its_slot_of_the_fleet_ends_no_worker() {
     sleep(secs(200)).await;
     blocking.faults.clear_all();
     works_on(&blocking).await;
-    end(blocking);
+    blocking.end();
 }

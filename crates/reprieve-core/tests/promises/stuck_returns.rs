@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::service::Service;
-use crate::stuck::{Block, Blocking, jobs_of, start};
+use crate::stuck::{Block, jobs_of, start, until};
 use crate::support::*;
 
 /// Each step blocks its thread until it gets leave, without a place where it could be dropped.
@@ -66,22 +66,6 @@ impl Job for Turn {
     }
 }
 
-/// Waits for real threads: the paused clock stands still while this is never idle.
-#[expect(clippy::disallowed_methods, reason = "their time is not the test's")]
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
-    let begins = std::time::Instant::now();
-    while !is_so() {
-        assert!(begins.elapsed() < secs(60), "a minute has passed");
-        tokio::task::yield_now().await;
-    }
-}
-
-pub(crate) fn ends(blocking: Blocking) {
-    blocking.ends.abort();
-    drop(blocking.unblock);
-    blocking.jobs.shutdown_background();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_lease_was_lost_begins_no_further_step() {
     let (leave, until_leave) = mpsc::channel();
@@ -101,7 +85,7 @@ async fn a_job_whose_lease_was_lost_begins_no_further_step() {
     }
     until(|| blocking.jobs.metrics().num_alive_tasks() == 0).await;
     assert_eq!(begun.load(Relaxed), 1, "another worker may run the job");
-    ends(blocking);
+    blocking.end();
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +109,7 @@ async fn a_job_that_is_stopped_because_it_stands_still_is_released_in_time_when_
             "after {tenths} tenths of a second: {drain:?}"
         );
         assert_eq!(leased(&blocking.store).await, 0, "after {tenths} tenths of a second: {drain:?}");
-        ends(blocking);
+        blocking.end();
     }
 }
 
@@ -149,7 +133,7 @@ async fn a_thread_that_blocks_is_a_stuck_slot_also_where_what_it_needs_is_away_a
         sleep(secs(20)).await;
         notices.over(&NoticeId::new("e"), Ending::Withdrawn);
         within(secs(600), "the end of the worker", async || blocking.ends.is_finished()).await;
-        ends(blocking);
+        blocking.end();
     }
 }
 
@@ -178,7 +162,7 @@ async fn slots_whose_threads_return_leave_no_more_than_there_were() {
     }
     assert_eq!(turn.most.load(Relaxed), 8);
     emptied(&blocking.store, secs(60)).await;
-    ends(blocking);
+    blocking.end();
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,5 +174,5 @@ async fn a_job_that_blocks_its_thread_is_charged_also_under_the_shortest_lease()
     blocking.send(true, 1).await;
     within(secs(600), "the dead letter", async || poisoned(&blocking.store).await.len() == 1).await;
     assert_eq!(blocking.blocked.load(Relaxed), 3);
-    ends(blocking);
+    blocking.end();
 }
