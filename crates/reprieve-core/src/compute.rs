@@ -18,7 +18,8 @@ impl JobContext {
     /// their turn, in order. That is no time in which a job makes no progress, but part of the time of its step for
     /// timeouts. So a worker whose many jobs mostly wait can compute in each of them without
     /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
-    /// only computes, in a worker with one job per core, does not need it.
+    /// only computes, in a worker with one job per core, does not need it. Work must not block until other work of
+    /// `compute` is done: where each that has a turn does so, none comes to an end.
     ///
     /// # Panics
     /// When `work` does: the panic continues in the step, with its place.
@@ -54,7 +55,7 @@ impl JobContext {
         let waits = WaitsForTurn::new(&self.run);
         let turn = self.run.computing.run(move || {
             drop(waits);
-            let result = span.in_scope(|| panics::catch(work));
+            let result = panics::catch(|| span.in_scope(work));
             drop(slots);
             // Nobody may want it any more.
             let _is_wanted = send.send(result).is_ok();

@@ -38,6 +38,8 @@ impl Turns {
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
+        // Before its work is started, which panics where there are no threads.
+        let turn = Turn { turns: Arc::clone(self), number };
         if state.free == 0 {
             state.waiting.push_back((number, threads, work));
         } else {
@@ -46,15 +48,18 @@ impl Turns {
             drop(state);
             self.start(number, &threads, work);
         }
-        Turn { turns: Arc::clone(self), number }
+        turn
     }
 
     fn start(self: &Arc<Self>, number: u64, threads: &Handle, work: Work) {
         let turns = Arc::clone(self);
-        // A runtime that ends drops this while it holds a lock, so nothing begins by a drop; no turn is wanted any more then.
+        // Where a runtime ends, this is dropped, and nothing begins by that: no turn is wanted any more.
         threads.spawn_blocking(move || {
-            work();
-            turns.end(number);
+            // It may have been given up meanwhile.
+            if turns.lock().running.contains(&number) {
+                work();
+                turns.end(number);
+            }
         });
     }
 
@@ -135,6 +140,20 @@ mod tests {
         drop((one.0, two.1, three.1, four, five));
         let (_turn, _ends) = begin(&turns, 6, &says);
         assert_eq!(said.recv().unwrap(), 6);
+    }
+
+    #[test]
+    fn what_is_given_up_before_a_thread_is_free_for_it_does_not_begin() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).build().unwrap();
+        let _inside = runtime.enter();
+        let turns = Arc::new(Turns::new(2));
+        let (says, said) = channel();
+        let [one, two, three] = [1, 2, 3].map(|name| begin(&turns, name, &says));
+        assert_eq!(said.recv().unwrap(), 1);
+        drop(two.0);
+        drop((one, two.1));
+        assert_eq!(said.recv().unwrap(), 3);
+        drop(three);
     }
 
     #[test]

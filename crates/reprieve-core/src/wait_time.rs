@@ -24,18 +24,19 @@ struct Waits {
     turns: usize,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
-    /// When a wait began, ended or was heard of, at last.
     counted: Duration,
+    /// When a call began, ended or failed last.
+    heard: Duration,
 }
 
 impl Waits {
     fn taken(self, now: Duration) -> Duration {
-        let since = now.saturating_sub(self.counted);
-        match self {
-            Self { turns: 1.., .. } => self.taken + since,
-            Self { calls: 1.., .. } => self.taken + since.min(LONGEST),
-            _ => self.taken,
-        }
+        let until = match self {
+            Self { turns: 1.., .. } => now,
+            Self { calls: 1.., .. } => now.min(self.heard + LONGEST),
+            _ => return self.taken,
+        };
+        self.taken + until.saturating_sub(self.counted)
     }
 }
 
@@ -50,7 +51,7 @@ impl WaitTime {
 
     /// Notes that a call begins.
     pub(crate) fn begin(&self) -> Call<'_> {
-        self.count(|waits| waits.calls += 1);
+        self.hear(|waits| waits.calls += 1);
         Call(self)
     }
 
@@ -69,6 +70,14 @@ impl WaitTime {
         get(&self.waits).taken(self.clock.now())
     }
 
+    /// Counts, and notes that a call was heard of.
+    fn hear(&self, change: impl FnOnce(&mut Waits)) {
+        self.count(|waits| {
+            waits.heard = waits.counted;
+            change(waits);
+        });
+    }
+
     fn count(&self, change: impl FnOnce(&mut Waits)) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
@@ -81,13 +90,13 @@ impl WaitTime {
 impl Call<'_> {
     /// Notes that a try has failed, and another one follows.
     pub(crate) fn failed(&self) {
-        self.0.count(|_| {});
+        self.0.hear(|_| {});
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.count(|waits| waits.calls -= 1);
+        self.0.hear(|waits| waits.calls -= 1);
     }
 }
 
@@ -138,5 +147,21 @@ mod tests {
         call.failed();
         assert_eq!(pass(&time, 3_000).await, 6_000);
         assert_eq!(pass(&time, 3_000).await, 6_600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_to_compute_beside_a_call_tell_nothing_of_it() {
+        let time = WaitTime::default();
+        let _call = time.begin();
+        for _ in 0..4 {
+            pass(&time, 1_000).await;
+            time.begin_turn();
+            time.end_turn();
+        }
+        assert_eq!(pass(&time, 100).await, 3_600);
+        time.begin_turn();
+        assert_eq!(pass(&time, 100).await, 3_700);
+        time.end_turn();
+        assert_eq!(pass(&time, 100).await, 3_700);
     }
 }

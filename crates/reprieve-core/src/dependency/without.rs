@@ -47,7 +47,8 @@ pub(super) struct Without {
     in_vain: BTreeMap<usize, u32>,
     /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
-    /// How many have done so since a call was answered. A job that makes none shows too little.
+    /// How many have done so since a call was answered, and within an hour of each other. A job that makes none shows too
+    /// little.
     in_row: BTreeMap<usize, u32>,
 }
 
@@ -252,6 +253,9 @@ impl Without {
 
     /// What was seen of it before tells nothing any more.
     fn note_lack(&mut self, used: usize, now: Duration) {
+        if self.is_quiet(used, QUIET_FOR_LAST, now) {
+            self.in_row.remove(&used);
+        }
         self.lacked.insert(used, now);
         let lacks = self.in_row.entry(used).or_default();
         *lacks = lacks.saturating_add(1);
@@ -926,9 +930,14 @@ mod tests {
                 without.end(run + 1, now + s(61));
             }
         }
-        begin(&mut without, 40, &[0], s(60_000));
-        without.lacks(40, 0, Lacks::Called, s(60_000));
-        assert!(without.suspects(0, s(60_002)), "the second in a row");
+        // Long after the last one.
+        begin(&mut without, 40, &[0], s(70_000));
+        without.lacks(40, 0, Lacks::Called, s(70_000));
+        assert!(!without.suspects(0, s(70_002)));
+        without.end(40, s(70_010));
+        begin(&mut without, 41, &[0], s(71_000));
+        without.lacks(41, 0, Lacks::Called, s(71_000));
+        assert!(without.suspects(0, s(71_002)), "the second in a row");
     }
 
     #[test]
