@@ -13,6 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -266,10 +267,13 @@ impl Waits {
         is_saving: impl Fn() -> bool + Send,
         mut at_await: impl FnMut(u32) -> F + Send,
     ) -> Option<T> {
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(Woken::new());
         let waker = Waker::from(Arc::clone(&woken));
         let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
         loop {
+            if woken.is_real.swap(false, SeqCst) {
+                self.answers.fetch_add(1, Relaxed);
+            }
             if !has_saved {
                 woken.is.store(false, SeqCst);
                 if let Poll::Ready(ended) = self.poll(step.as_mut(), &waker) {
@@ -314,7 +318,7 @@ impl Waits {
         let Some(hold) = self.hold_at(&wait) else {
             wake.await;
             if is_still() && self.idle.load(Relaxed) != idle {
-                self.note_real(&wait, began.elapsed());
+                self.note_real(&wait, woken, began.elapsed());
             }
             return;
         };
@@ -323,7 +327,7 @@ impl Waits {
             () = &mut wake => {
                 // What another task answers at once is no wait.
                 if self.idle.load(Relaxed) != idle {
-                    self.note_real(&wait, began.elapsed());
+                    self.note_real(&wait, woken, began.elapsed());
                 }
                 return;
             }
@@ -335,7 +339,7 @@ impl Waits {
                 biased;
                 () = &mut wake => {
                     // A blocking task of the step held the clock.
-                    return if is_still() { self.note_real(&wait, began.elapsed()) } else { self.note_timer(&wait) };
+                    return if is_still() { self.note_real(&wait, woken, began.elapsed()) } else { self.note_timer(&wait) };
                 }
                 () = sleep(run) => {}
             }
@@ -343,7 +347,7 @@ impl Waits {
                 biased;
                 () = &mut wake => {
                     self.was_late.store(true, Relaxed);
-                    return self.note_real(&wait, began.elapsed());
+                    return self.note_real(&wait, woken, began.elapsed());
                 }
                 () = stand_still(GAP) => {}
             }
@@ -377,8 +381,8 @@ impl Waits {
         usual.hold = (usual.hold / 4).max(shortest).min(LONGEST_HOLD);
     }
 
-    fn note_real(&self, wait: &Wait, took: Duration) {
-        self.answers.fetch_add(1, Relaxed);
+    fn note_real(&self, wait: &Wait, woken: &Woken, took: Duration) {
+        woken.is_real.store(true, SeqCst);
         let first = self.first_hold(wait);
         let mut known = self.known();
         if wait.is_exact() {
@@ -440,13 +444,21 @@ pub(super) fn real_now() -> std::time::Instant {
 }
 
 /// Notes that a step was woken, and wakes its task.
-#[derive(Default)]
 struct Woken {
     is: AtomicBool,
+    /// By something real: at once by a thread that computes, or when the runtime had been idle.
+    is_real: AtomicBool,
+    /// That of the test, on which all that is simulated runs.
+    thread: ThreadId,
     task: AtomicWaker,
 }
 
 impl Woken {
+    fn new() -> Self {
+        let (is, is_real) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { is, is_real, thread: thread::current().id(), task: AtomicWaker::new() }
+    }
+
     /// Completes when the step was woken.
     async fn wake(&self) {
         poll_fn(|cx| {
@@ -463,6 +475,9 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        if thread::current().id() != self.thread {
+            self.is_real.store(true, SeqCst);
+        }
         self.is.store(true, SeqCst);
         self.task.wake();
     }
