@@ -20,7 +20,7 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 const IN_VAIN: u32 = 3;
 
 /// For how long nobody must have begun to do without until one job more than may is tried, and for how long one without a
-/// call is on trial. If those that may do without had all slots with it, it is tried later.
+/// call is on trial at least. If those that may do without had all slots with it, it is tried later.
 const QUIET: Duration = Duration::from_mins(1);
 const QUIET_FOR_LAST: Duration = Duration::from_hours(1);
 
@@ -47,9 +47,17 @@ pub(super) struct Without {
     in_vain: BTreeMap<usize, u32>,
     /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
-    /// How many have done so since a call was answered, and within an hour of each other. A job that makes none shows too
+    /// Those that have done so since a call was answered, and within an hour of each other. A job that makes none shows too
     /// little.
-    in_row: BTreeMap<usize, u32>,
+    in_row: BTreeMap<usize, Row>,
+}
+
+/// Lacks in a row.
+#[derive(Debug, Default)]
+struct Row {
+    lacks: u32,
+    /// How long after its beginning a job has found out by its first call, at most.
+    first_call: Duration,
 }
 
 #[derive(Debug)]
@@ -84,7 +92,7 @@ struct Lack {
     /// A call of it failed or was not made; otherwise it only looked at the state.
     by_call: bool,
     /// How many calls had begun when one was refused last, if one was: answers to these do not end it.
-    refused: u64,
+    refused: Option<u64>,
     /// So many others fared well meanwhile that it counts no more, unless it does without again.
     is_over: bool,
 }
@@ -179,13 +187,24 @@ impl Without {
     /// Whether one job more than may be is tried: what they do without may be back, and without a call nobody finds out.
     /// The more have fared well, the more are on trial at once.
     fn may_try(&self, share: &Share<'_>, now: Duration) -> bool {
-        let in_doubt = || self.runs.values().filter(|run| run.is_in_doubt(now));
+        let in_doubt = || self.runs.values().filter(|run| self.is_in_doubt(run, now));
         let quiet = if in_doubt().count() + 1 < self.slots { QUIET } else { QUIET_FOR_LAST };
         let well = share.uses.iter().filter_map(|used| self.suspicion(*used)).map(|it| it.well).min();
         let on_trial = in_doubt().filter(|run| run.is_tried && self.is_on_trial_for(run, share.uses)).count();
         share.serves
             && share.uses.iter().all(|used| self.is_quiet(*used, quiet, now))
             && on_trial <= well.unwrap_or(0)
+    }
+
+    /// Whether it does without, or may have to: it had no answer yet, and waits for one, or has run no longer than others before
+    /// the call by which they found out.
+    fn is_in_doubt(&self, run: &Run, now: Duration) -> bool {
+        run.uses.iter().any(|(used, its)| {
+            let first_call = self.in_row.get(used).map_or(Duration::ZERO, |row| row.first_call);
+            let is_new = run.began + first_call.clamp(QUIET, QUIET_FOR_LAST) > now;
+            let waits = its.calls.iter().any(|(_, began)| *began + LONG <= now);
+            its.lack.is_some() || its.answered.is_none() && (is_new || waits)
+        })
     }
 
     /// Whether it was tried for the sake of one of these, and since that is suspected.
@@ -240,14 +259,19 @@ impl Without {
         let calls = self.calls;
         let Some(its) = self.use_of(run, used) else { return };
         let before = its.lack.filter(|lack| !lack.is_over);
-        let new = Lack { since: now, by_call: false, refused: 0, is_over: false };
+        let new = Lack { since: now, by_call: false, refused: None, is_over: false };
         let lack = its.lack.insert(before.unwrap_or(new));
         lack.by_call |= how != Lacks::Looked;
         if how == Lacks::Refused {
-            lack.refused = calls;
+            lack.refused = Some(calls);
         }
+        let is_first_call = its.answered.is_none();
         if before.is_none() {
             self.note_lack(used, now);
+            let began = self.runs.get(&run).filter(|_| is_first_call).map_or(now, |run| run.began);
+            let row = self.in_row.entry(used).or_default();
+            row.lacks = row.lacks.saturating_add(1);
+            row.first_call = row.first_call.max(now.saturating_sub(began));
         }
     }
 
@@ -257,8 +281,6 @@ impl Without {
             self.in_row.remove(&used);
         }
         self.lacked.insert(used, now);
-        let lacks = self.in_row.entry(used).or_default();
-        *lacks = lacks.saturating_add(1);
         if let Some(suspicion) = self.suspected.get_mut(&used) {
             (suspicion.serves, suspicion.well) = (None, 0);
         }
@@ -293,8 +315,8 @@ impl Without {
     pub(super) fn is_served(&mut self, run: u64, used: usize, how: Served, now: Duration) {
         let ends = |lack: &Lack| match how {
             Served::Looked => !lack.by_call,
-            Served::Reported => lack.refused == 0,
-            Served::Called(number) => number > lack.refused,
+            Served::Reported => lack.refused.is_none(),
+            Served::Called(number) => lack.refused.is_none_or(|refused| number > refused),
         };
         let (calls, is_answer) = (self.calls, how != Served::Looked);
         let were_in_vain = is_answer && self.in_vain.get(&used).is_some_and(|calls| *calls > 0);
@@ -388,11 +410,11 @@ impl Without {
         if self.end_suspicions(&long, now) {
             long = Long::at(&self.runs, &self.in_vain, now);
         }
-        let are_in_row = long.of.keys().any(|used| self.in_row.get(used).is_some_and(|lacks| *lacks > 1));
-        if long.is_too_many() || (are_in_row || long.runs > 1) && long.leaves_none(self.slots) {
-            for used in long.most_lacked() {
-                self.suspect(used, now);
-            }
+        let are_in_row =
+            long.all.of.keys().any(|used| self.in_row.get(used).is_some_and(|row| row.lacks > 1));
+        let leave_none = (are_in_row || long.all.runs > 1) && long.leaves_none(self.slots);
+        for used in long.too_many(leave_none).flat_map(Count::most_lacked) {
+            self.suspect(used, now);
         }
     }
 
@@ -414,7 +436,7 @@ impl Without {
     fn end_suspicions(&mut self, long: &Long, now: Duration) -> bool {
         let mut count_fewer = false;
         for (used, it) in self.suspected.iter_mut().filter(|(_, it)| it.ended.is_none()) {
-            if long.are_many() {
+            if long.are_many(*used) {
                 it.many = now;
             }
             let lacked = self.lacked.get(used).copied().unwrap_or_default();
@@ -437,15 +459,6 @@ impl Run {
     /// Whether it did without something before that was seen to serve.
     fn is_forgiven(&self) -> bool {
         self.uses.values().any(|its| its.lack.as_ref().is_some_and(|lack| lack.is_over))
-    }
-
-    /// Whether it does without, or may have to: it had no answer yet, and has begun lately or waits for one.
-    fn is_in_doubt(&self, now: Duration) -> bool {
-        let is_new = self.began + QUIET > now;
-        self.uses.values().any(|its| {
-            let waits = its.calls.iter().any(|(_, began)| *began + LONG <= now);
-            its.lack.is_some() || its.answered.is_none() && (is_new || waits)
-        })
     }
 }
 
@@ -471,54 +484,76 @@ fn are_in_vain(in_vain: &BTreeMap<usize, u32>, used: usize) -> bool {
 /// Those that do without for long.
 #[derive(Default)]
 struct Long {
-    /// Each counts once, however much it does without.
-    runs: usize,
-    /// How many lack each.
-    of: BTreeMap<usize, usize>,
-    /// How many of each kind there are, and may be.
-    kinds: BTreeMap<&'static str, (usize, usize)>,
-    /// How many there may be in all, by the least of what their kinds may.
-    most: usize,
+    /// There may be the least of what their kinds may have in all.
+    all: Count,
+    kinds: BTreeMap<&'static str, Count>,
     /// Others that did without before it was seen to serve.
     forgiven: usize,
 }
 
+/// Some of them.
+#[derive(Default)]
+struct Count {
+    /// Each counts once, however much it does without.
+    runs: usize,
+    /// How many there may be.
+    most: usize,
+    /// How many lack each.
+    of: BTreeMap<usize, usize>,
+}
+
 impl Long {
     fn at(runs: &BTreeMap<u64, Run>, in_vain: &BTreeMap<usize, u32>, at: Duration) -> Self {
-        let mut long = Self { most: usize::MAX, ..Self::default() };
+        let mut long = Self::default();
         for run in runs.values() {
             let is_lacked = |(used, its): &(&usize, &Use)| its.is_in_want(are_in_vain(in_vain, **used), at);
-            let lacked = run.uses.iter().filter(is_lacked);
-            let mut lacked = lacked.map(|(used, _)| *used).peekable();
-            if lacked.peek().is_none() {
+            let lacked: Vec<_> = run.uses.iter().filter(is_lacked).map(|(used, _)| *used).collect();
+            if lacked.is_empty() {
                 long.forgiven += usize::from(run.is_forgiven());
                 continue;
             }
-            long.runs += 1;
-            long.most = long.most.min(run.in_all);
-            long.kinds.entry(run.kind).or_insert((0, run.of_kind)).0 += 1;
-            lacked.for_each(|used| *long.of.entry(used).or_default() += 1);
+            long.all.add(run.in_all, &lacked);
+            long.kinds.entry(run.kind).or_default().add(run.of_kind, &lacked);
         }
         long
     }
 
-    /// Whether they are more than may be, so that others wait for their slots.
-    fn is_too_many(&self) -> bool {
-        self.runs > self.most || self.kinds.values().any(|(runs, most)| runs > most)
+    /// Those that are more than may be, so that others wait for their slots: all, or those of a kind. All are where they
+    /// `leave_none`.
+    fn too_many(&self, leave_none: bool) -> impl Iterator<Item = &Count> {
+        let all = (leave_none || self.all.is_too_many()).then_some(&self.all);
+        all.into_iter().chain(self.kinds.values().filter(|kind| kind.is_too_many()))
     }
 
     /// Whether they leave the others no slot beside those that were forgiven.
     fn leaves_none(&self, slots: usize) -> bool {
-        self.runs + self.forgiven >= slots
+        self.all.runs + self.forgiven >= slots
     }
 
-    /// Whether they are at least half of those.
+    /// Whether they are at least half of those that may be: all, or those of a kind that lacks this.
+    fn are_many(&self, used: usize) -> bool {
+        self.all.are_many() || self.kinds.values().any(|kind| kind.of.contains_key(&used) && kind.are_many())
+    }
+}
+
+impl Count {
+    fn add(&mut self, most: usize, lacked: &[usize]) {
+        self.most = if self.runs == 0 { most } else { self.most.min(most) };
+        self.runs += 1;
+        for used in lacked {
+            *self.of.entry(*used).or_default() += 1;
+        }
+    }
+
+    fn is_too_many(&self) -> bool {
+        self.runs > self.most
+    }
+
     fn are_many(&self) -> bool {
-        let most = self.kinds.values().map(|(_, most)| *most).min().unwrap_or(usize::MAX).min(self.most);
-        self.runs > 0 && self.runs.saturating_mul(2) >= most
+        self.runs > 0 && self.runs.saturating_mul(2) >= self.most
     }
 
-    /// Those that are lacked by at least half of an equal part: one job in vain must not keep all of its kind waiting while
+    /// What is lacked by at least half of an equal part: one job in vain must not keep all of its kind waiting while
     /// something else is away.
     fn most_lacked(&self) -> impl Iterator<Item = usize> {
         let counts = |lacking: usize| lacking * self.of.len() * 2 >= self.runs;
@@ -1056,5 +1091,81 @@ mod tests {
         answer(&mut without, 1, 0, s(3));
         without.end(0, s(3));
         assert!(!without.suspects(0, s(13)));
+    }
+
+    /// Each works for ten minutes, is refused, and takes the slower way for half an hour.
+    #[test]
+    fn jobs_that_find_out_late_are_on_trial_for_as_long() {
+        for slots in [4, 8, 64] {
+            let mut without = Without::default();
+            without.have_slots(slots);
+            let share = Share {
+                kind: "k",
+                uses: &[0],
+                away: &[0],
+                of_kind: slots / 2,
+                in_all: slots / 2,
+                serves: true,
+            };
+            let (mut run, mut began, mut most) = (0, Vec::new(), 0);
+            for now in 0..8 * 3_600 {
+                began.retain(|(run, began)| {
+                    if began + 600 == now {
+                        let call = without.begin_call(*run, 0, s(now));
+                        without.lacks(*run, 0, Lacks::Refused, s(now));
+                        without.is_served(*run, 0, Served::Called(call), s(now));
+                    } else if began + 2_400 == now {
+                        without.end(*run, s(now));
+                    }
+                    began + 2_400 > now
+                });
+                let away: &[_] = if without.suspects(0, s(now)) { &[0] } else { &[] };
+                while began.len() < slots && without.begin(run, &Share { away, ..share }, s(now)) {
+                    began.push((run, now));
+                    run += 1;
+                }
+                if now > 2 * 3_600 {
+                    most = most.max(began.iter().filter(|(_, began)| began + 600 <= now).count());
+                }
+            }
+            assert_eq!(most, slots / 2 + 1);
+        }
+    }
+
+    #[test]
+    fn a_kind_over_its_own_limit_keeps_no_kind_that_lacks_something_else_from_its_slots() {
+        let mut without = Without::default();
+        without.have_slots(64);
+        let one = Share { kind: "one", uses: &[0], away: &[], of_kind: 32, in_all: 32, serves: true };
+        let other = Share { kind: "other", uses: &[1], of_kind: 1, ..one };
+        for run in 0..7 {
+            assert!(without.begin(run, &one, s(0)));
+            without.lacks(run, 0, Lacks::Called, s(1));
+        }
+        for run in 7..9 {
+            assert!(without.begin(run, &other, s(0)));
+            without.lacks(run, 1, Lacks::Called, s(1));
+        }
+        assert!(without.suspects(1, s(4)));
+        assert!(!without.suspects(0, s(4)));
+        // It ends as soon for the one, whatever the other lacks.
+        (20..60).for_each(|run| assert!(without.begin(run, &one, s(5)), "{run}"));
+        (20..50).for_each(|run| without.lacks(run, 0, Lacks::Called, s(6)));
+        assert!(without.suspects(0, s(9)));
+        (20..50).chain(0..7).for_each(|run| without.end(run, s(20)));
+        answer(&mut without, 50, 0, s(21));
+        assert!(without.suspects(0, s(29)));
+        assert!(!without.suspects(0, s(32)));
+        assert!(without.suspects(1, s(32)));
+    }
+
+    #[test]
+    fn what_was_refused_before_any_call_is_not_served_by_a_report() {
+        let mut without = running(8);
+        for run in 0..8 {
+            without.lacks(run, 0, Lacks::Refused, s(1));
+            without.is_served(run, 0, Served::Reported, s(1));
+        }
+        assert!(without.suspects(0, s(4)));
     }
 }
