@@ -1,7 +1,6 @@
 //! A worker process, from its arguments to its exit code.
 
 use std::num::NonZero;
-use std::panic::resume_unwind;
 #[cfg(target_os = "linux")]
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -109,7 +108,7 @@ pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
 
 /// Runs a worker like [`run`], for a command that has parsed its own arguments.
 ///
-/// Must be called outside any Tokio runtime: the worker has threads of its own.
+/// Must be called outside any Tokio runtime: the calling thread becomes the control thread.
 ///
 /// # Example: a command that also enqueues
 /// ```no_run
@@ -146,7 +145,7 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
     }
 }
 
-/// Starts the threads, and the worker on the control thread. Returns the exit code of the worker that has stopped.
+/// Starts the threads and becomes the control thread. Returns the exit code of the worker that has stopped.
 fn process(
     settings: WorkerSettings,
     log: Recent,
@@ -172,7 +171,7 @@ fn io_threads() -> usize {
     (cores / 2).clamp(1, IO_THREADS_MAX)
 }
 
-/// Starts everything, and runs the worker on the control thread until it has stopped.
+/// Everything that runs on the control thread.
 async fn control(
     settings: WorkerSettings,
     log: Recent,
@@ -199,8 +198,7 @@ async fn control(
             systemd::stopping().await;
         }
     });
-    let end =
-        tokio::spawn(worker.run(stopping)).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+    let end = worker.run(stopping).await;
     report(&end);
     Ok(match end.reason {
         StopReason::Stuck => ExitCode::from(RESTART),

@@ -136,7 +136,7 @@ impl Worker {
     }
 
     /// Runs until `stopping` requests a stop: through Recover, Resume and Start, and through
-    /// Shutdown and back as notices come and go. The runtime should have one thread, the control thread; see
+    /// Shutdown and back as notices come and go. The calling thread is the control thread; see
     /// [`Threads`](super::Threads).
     ///
     /// # Cancel safety

@@ -5,18 +5,15 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 
 use tokio::runtime::{self, Builder, Handle, Runtime};
 use tokio::task;
 
 use crate::codec::STACK_BYTES;
 
-/// How long the control thread may take to drop its tasks when all has ended.
-const ENDING: Duration = Duration::from_millis(200);
-
 /// The runtimes of a worker process. The watcher, the guardians, the drain and all timers run on
-/// the control thread, the only one of its runtime. Jobs have threads of their own. A job that blocks every job thread delays no lease renewal and no notice. A
+/// the control runtime, which is the thread that calls [`block_on`](Self::block_on). Jobs have
+/// threads of their own. A job that blocks every job thread delays no lease renewal and no notice. A
 /// store that is reached over a network may have threads for its connections, so that the control thread
 /// does not encode and encrypt every request.
 #[derive(Debug)]
@@ -33,13 +30,7 @@ impl Threads {
     /// # Errors
     /// Any error of the operating system when it starts no more threads.
     pub fn start(job_threads: usize, io_threads: usize) -> io::Result<Self> {
-        // A runtime that is the thread of its `block_on` is woken from other threads by a write to a file each time, and
-        // one with a thread of its own only where that sleeps.
-        let control = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("reprieve-control")
-            .enable_all()
-            .build()?;
+        let control = Builder::new_current_thread().enable_all().build()?;
         let jobs = Builder::new_multi_thread()
             .worker_threads(job_threads.max(1))
             .thread_name("reprieve-job")
@@ -68,12 +59,12 @@ impl Threads {
         self.jobs.handle().clone()
     }
 
-    /// Runs `main` on the calling thread, and then ends all runtimes. What `main` spawns runs on the control thread: a
-    /// worker must be spawned. It does not wait for jobs that never yield: their messages are released, so they
+    /// Runs `main` on the calling thread, which becomes the control thread, and then ends all
+    /// runtimes. It does not wait for jobs that never yield: their messages are released, so they
     /// may end with the process.
     pub fn block_on<T>(self, main: impl Future<Output = T>) -> T {
         let result = self.control.block_on(main);
-        self.control.shutdown_timeout(ENDING);
+        self.control.shutdown_background();
         self.jobs.shutdown_background();
         if let Some(io) = self.io {
             io.shutdown_background();
