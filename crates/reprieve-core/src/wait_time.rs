@@ -20,8 +20,8 @@ pub(crate) struct WaitTime {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Waits {
-    calls: usize,
-    turns: usize,
+    calls: u32,
+    turns: u32,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
     counted: Duration,
