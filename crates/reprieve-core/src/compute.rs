@@ -25,7 +25,7 @@ impl JobContext {
     /// When `work` does: the panic continues in the step, with its place.
     ///
     /// # Cancel safety
-    /// When the future is dropped, work that has begun goes on until it ends, and its result is lost. Until then the job keeps
+    /// When the future is dropped, work whose turn has come goes on until it ends, and its result is lost. Until then the job keeps
     /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
     /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its step has ended, however that
     /// was, for as long again as a timeout or `stall-after` of its kind, a minute at least, it counts as a step that blocks

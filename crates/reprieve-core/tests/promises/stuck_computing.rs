@@ -71,7 +71,6 @@ impl Job for Computes {
             tokio::select! {
                 biased;
                 _ends = work => {}
-                // What is given up before does not begin.
                 Err(_) = has_begun => {}
             }
         } else {
