@@ -47,14 +47,14 @@ pub(super) struct Without {
     in_vain: BTreeMap<usize, u32>,
     /// When a job began to do without each last.
     lacked: BTreeMap<usize, Duration>,
-    /// Those that have done so since a call was answered, and within an hour of each other. A job that makes none shows too
-    /// little.
+    /// Those that have done so since a call was answered. A job that makes none shows too little.
     in_row: BTreeMap<usize, Row>,
 }
 
 /// Lacks in a row.
 #[derive(Debug, Default)]
 struct Row {
+    /// How many there were within an hour of each other.
     lacks: u32,
     /// How long after its beginning a job has found out by its first call, at most.
     first_call: Duration,
@@ -258,6 +258,7 @@ impl Without {
         self.look(now);
         let calls = self.calls;
         let Some(its) = self.use_of(run, used) else { return };
+        let is_first = its.lack.is_none() && its.answered.is_none();
         let before = its.lack.filter(|lack| !lack.is_over);
         let new = Lack { since: now, by_call: false, refused: None, is_over: false };
         let lack = its.lack.insert(before.unwrap_or(new));
@@ -265,10 +266,9 @@ impl Without {
         if how == Lacks::Refused {
             lack.refused = Some(calls);
         }
-        let is_first_call = its.answered.is_none();
         if before.is_none() {
             self.note_lack(used, now);
-            let began = self.runs.get(&run).filter(|_| is_first_call).map_or(now, |run| run.began);
+            let began = self.runs.get(&run).filter(|_| is_first).map_or(now, |run| run.began);
             let row = self.in_row.entry(used).or_default();
             row.lacks = row.lacks.saturating_add(1);
             row.first_call = row.first_call.max(now.saturating_sub(began));
@@ -278,7 +278,7 @@ impl Without {
     /// What was seen of it before tells nothing any more.
     fn note_lack(&mut self, used: usize, now: Duration) {
         if self.is_quiet(used, QUIET_FOR_LAST, now) {
-            self.in_row.remove(&used);
+            self.in_row.entry(used).or_default().lacks = 0;
         }
         self.lacked.insert(used, now);
         if let Some(suspicion) = self.suspected.get_mut(&used) {
@@ -1167,5 +1167,19 @@ mod tests {
             without.is_served(run, 0, Served::Reported, s(1));
         }
         assert!(without.suspects(0, s(4)));
+    }
+
+    #[test]
+    fn an_hour_without_a_lack_does_not_tell_when_jobs_find_out() {
+        let mut without = running(4);
+        without.lacks(0, 0, Lacks::Called, s(600));
+        without.lacks(1, 0, Lacks::Called, s(5_000));
+        assert_eq!(without.in_row[&0].lacks, 1);
+        assert_eq!(without.in_row[&0].first_call, s(5_000));
+        // It ran for hours, did without before, and does so again.
+        without.is_served(1, 0, Served::Looked, s(5_001));
+        without.runs.get_mut(&1).unwrap().uses.get_mut(&0).unwrap().lack.as_mut().unwrap().is_over = true;
+        without.lacks(1, 0, Lacks::Called, s(9_000));
+        assert_eq!(without.in_row[&0].first_call, s(5_000));
     }
 }
