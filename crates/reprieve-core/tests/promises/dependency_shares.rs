@@ -221,15 +221,23 @@ async fn jobs_whose_calls_hang_leave_half_of_the_slots_to_others() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_may_have_fewer_or_more_slots_takes_none_from_others_but_its_own() {
-    for calls in [Calls::Refuse, Calls::GivenUp] {
-        for (name, without) in
-            [("a small share", [Some(1), None]), ("a kind without jobs may have all", [None, Some(8)])]
-        {
-            Scene { name, calls, without, minutes: 10, ..Scene::default() }.others_have_slots().await;
-        }
+/// A kind may have one slot, or another one all.
+async fn kinds_of_other_shares_leave_slots(calls: Calls) {
+    for (name, without) in
+        [("a small share", [Some(1), None]), ("a kind without jobs may have all", [None, Some(8)])]
+    {
+        Scene { name, calls, without, minutes: 10, ..Scene::default() }.others_have_slots().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_refused_and_may_have_fewer_or_more_slots_takes_none_from_others_but_its_own() {
+    kinds_of_other_shares_leave_slots(Calls::Refuse).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_gives_up_calls_and_may_have_fewer_or_more_slots_takes_none_from_others_but_its_own() {
+    kinds_of_other_shares_leave_slots(Calls::GivenUp).await;
 }
 
 /// Two jobs that use nothing come in a second, in so many seconds. None waits for more than one, but in so few.
