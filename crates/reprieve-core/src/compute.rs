@@ -19,13 +19,13 @@ impl JobContext {
     /// timeouts. So a worker whose many jobs mostly wait can compute in each of them without
     /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
     /// only computes, in a worker with one job per core, does not need it. Work must not block until other work of
-    /// `compute` is done: where each that has a turn does so, none comes to an end.
+    /// `compute` is done: if all that runs does so, it deadlocks.
     ///
     /// # Panics
     /// When `work` does: the panic continues in the step, with its place.
     ///
     /// # Cancel safety
-    /// When the future is dropped, work whose turn has come goes on until it ends, and its result is lost. Until then the job keeps
+    /// Dropping the future does not stop work whose turn has come. Its result is lost, and until it ends the job keeps
     /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
     /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its step has ended, however that
     /// was, for as long again as a timeout or `stall-after` of its kind, a minute at least, it counts as a step that blocks

@@ -257,7 +257,9 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
-        let Some(its) = self.use_of(run, used) else { return };
+        let Some(run) = self.runs.get_mut(&run) else { return };
+        let age = now.saturating_sub(run.began);
+        let Some(its) = run.uses.get_mut(&used) else { return };
         let is_first = its.lack.is_none() && its.answered.is_none();
         let before = its.lack.filter(|lack| !lack.is_over);
         let new = Lack { since: now, by_call: false, refused: None, is_over: false };
@@ -267,19 +269,17 @@ impl Without {
             lack.refused = Some(calls);
         }
         if before.is_none() {
-            self.note_lack(used, now);
-            let began = self.runs.get(&run).filter(|_| is_first).map_or(now, |run| run.began);
-            let row = self.in_row.entry(used).or_default();
-            row.lacks = row.lacks.saturating_add(1);
-            row.first_call = row.first_call.max(now.saturating_sub(began));
+            self.note_lack(used, if is_first { age } else { Duration::ZERO }, now);
         }
     }
 
-    /// What was seen of it before tells nothing any more.
-    fn note_lack(&mut self, used: usize, now: Duration) {
-        if self.is_quiet(used, QUIET_FOR_LAST, now) {
-            self.in_row.entry(used).or_default().lacks = 0;
-        }
+    /// What was seen of it before tells nothing any more. The first call of its run came so long after the beginning; zero for a
+    /// later one.
+    fn note_lack(&mut self, used: usize, first_call: Duration, now: Duration) {
+        let is_lone = self.is_quiet(used, QUIET_FOR_LAST, now);
+        let row = self.in_row.entry(used).or_default();
+        row.lacks = if is_lone { 1 } else { row.lacks.saturating_add(1) };
+        row.first_call = row.first_call.max(first_call);
         self.lacked.insert(used, now);
         if let Some(suspicion) = self.suspected.get_mut(&used) {
             (suspicion.serves, suspicion.well) = (None, 0);
@@ -553,7 +553,7 @@ impl Count {
         self.runs > 0 && self.runs.saturating_mul(2) >= self.most
     }
 
-    /// What is lacked by at least half of an equal part: one job in vain must not keep all of its kind waiting while
+    /// What at least half of an equal part lack: one job that calls without success must not keep its whole kind waiting while
     /// something else is away.
     fn most_lacked(&self) -> impl Iterator<Item = usize> {
         let counts = |lacking: usize| lacking * self.of.len() * 2 >= self.runs;

@@ -6,7 +6,6 @@ use reprieve_core::memory;
 use reprieve_core::worker::{Limits, Settings, StopReason, Worker};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step, StopFlag};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::advance;
 
@@ -55,9 +54,7 @@ impl Job for Computes {
         let (until, flag, is_polite) = (Arc::clone(&self.until), cx.stop_flag(), *waits == Waits::Politely);
         *self.working.lock().unwrap() = Some(flag.clone());
         let ends = Ends(Arc::clone(&self.working));
-        let (begins, has_begun) = oneshot::channel::<()>();
         let work = cx.compute(move || {
-            drop(begins);
             if is_polite {
                 while !flag.is_set() {
                     std::thread::yield_now();
@@ -71,7 +68,7 @@ impl Job for Computes {
             tokio::select! {
                 biased;
                 _ends = work => {}
-                Err(_) = has_begun => {}
+                () = yield_now() => {}
             }
         } else {
             drop(work.await);
