@@ -1,12 +1,12 @@
 //! Work that computes or blocks, on threads of its own.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::{JobContext, JobRun};
+use crate::context::JobContext;
 use crate::panics;
 
 impl JobContext {
@@ -15,18 +15,19 @@ impl JobContext {
     /// futures of the job go on: put both into a `select!`.
     ///
     /// At most as many closures run at once in a worker as the machine has cores; the others wait
-    /// their turn, in order. That is no time in which a job makes no progress, but part of the time of its step for
-    /// timeouts. So a worker whose many jobs mostly wait can compute in each of them without
+    /// their turn, in order. That is no time in which a job makes no progress, unless its own closures run, but part of the
+    /// time of its step for timeouts. So a worker whose many jobs mostly wait can compute in each of them without
     /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
     /// only computes, in a worker with one job per core, does not need it. Work must not block until other work of
     /// `compute` is done: if all that runs does so, it deadlocks.
     ///
     /// # Panics
-    /// When `work` does: the panic continues in the step, with its place.
+    /// When `work` does: the panic continues in the step, with its place. So it does where the machine has no thread for it.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop work whose turn has come. Its result is lost, and until it ends the job keeps
-    /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
+    /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. It keeps its turn for ten
+    /// seconds at most. Work that waits for its turn does not begin. Work of more
     /// than a second should look at a [`stop_flag`](Self::stop_flag): if it goes on after its step has ended, however that
     /// was, for as long again as a timeout or `stall-after` of its kind, a minute at least, it counts as a step that blocks
     /// its thread, and makes a stuck slot. A step that has ended can't report progress for it.
@@ -52,10 +53,8 @@ impl JobContext {
         // No other job may take this one's place before its work has ended.
         let slots = self.run.slots.get().and_then(Weak::upgrade);
         let (send, computed) = oneshot::channel();
-        let waits = WaitsForTurn::new(&self.run);
-        let turn = self.run.computing.run(move || {
-            drop(waits);
-            let result = panics::catch(|| span.in_scope(work));
+        let turn = self.run.computing.run(&self.run.wait_time, move |thread| {
+            let result = thread.and_then(|()| panics::catch(|| span.in_scope(work)));
             drop(slots);
             // Nobody may want it any more.
             let _is_wanted = send.send(result).is_ok();
@@ -75,22 +74,6 @@ impl JobContext {
     #[must_use]
     pub fn stop_flag(&self) -> StopFlag {
         StopFlag { interrupted: self.run.interrupted.clone(), revoked: self.run.revoked.clone() }
-    }
-}
-
-/// Counts a job among those that wait for their turn, until dropped.
-struct WaitsForTurn(Arc<JobRun>);
-
-impl WaitsForTurn {
-    fn new(run: &Arc<JobRun>) -> Self {
-        run.wait_time.begin_turn();
-        Self(Arc::clone(run))
-    }
-}
-
-impl Drop for WaitsForTurn {
-    fn drop(&mut self) {
-        self.0.wait_time.end_turn();
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) struct JobRun {
     /// It failed, and that is not counted.
     pub(crate) is_excused: AtomicBool,
     /// How long its steps have waited for others.
-    pub(crate) wait_time: WaitTime,
+    pub(crate) wait_time: Arc<WaitTime>,
     /// The span in which its steps run.
     pub(crate) span: OnceLock<tracing::span::Id>,
     /// Why the job was moved to this queue, once that is known.

@@ -1,12 +1,22 @@
 //! Turns to compute: so many at once, and the others in order.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-type Work = Box<dyn FnOnce() + Send>;
+use crate::panics::{self, Panic};
+use crate::wait_time::WaitTime;
+
+/// After how many looks, one a second, work that was given up and computes on has its turn no more. One that looks at its
+/// stop flag has ended long before. If turns ended with the steps, many steps that end at once would begin each
+/// other's work, and all of it would compute at once; if they ended with the work, work that never ends would keep all
+/// others from computing. Looks and not time, because a machine that is frozen makes none.
+const LOOKS: u32 = 10;
+
+/// Computes, or hears why there is no thread for it.
+type Work = Box<dyn FnOnce(Result<(), Panic>) + Send>;
 
 /// The turns of a worker. No task waits for one: whatever ends a turn begins the next work, on a thread for such work. So
 /// none is kept by a step that does not look at its own, or by a job whose thread is busy.
@@ -15,12 +25,27 @@ pub(crate) struct Turns(Mutex<State>);
 struct State {
     free: usize,
     last: u64,
-    /// Those that have a turn.
-    running: BTreeSet<u64>,
-    waiting: VecDeque<(u64, Handle, Work)>,
+    running: BTreeMap<u64, Running>,
+    /// In order.
+    waiting: BTreeMap<u64, Waiting>,
 }
 
-/// Gives its turn, or its place among those that wait, back when dropped. Work that has begun goes on.
+/// Work that has a turn.
+struct Running {
+    /// That of its job.
+    time: Arc<WaitTime>,
+    /// How many looks ago it was given up.
+    given_up: Option<u32>,
+}
+
+struct Waiting {
+    time: Arc<WaitTime>,
+    threads: Handle,
+    work: Work,
+}
+
+/// Gives its work up when dropped: it does not begin if it waits, and if it has begun it goes on, and has its turn for some
+/// seconds at most.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     number: u64,
@@ -28,64 +53,115 @@ pub(crate) struct Turn {
 
 impl Turns {
     pub(crate) fn new(at_once: usize) -> Self {
-        let (running, waiting) = (BTreeSet::new(), VecDeque::new());
+        let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
         Self(Mutex::new(State { free: at_once, last: 0, running, waiting }))
     }
 
-    /// Runs `work` on a thread of the current runtime when its turn comes, which ends with it.
-    pub(crate) fn run(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> Turn {
-        let (threads, work) = (Handle::current(), Box::new(work) as Work);
+    /// Runs `work`, of a job with that wait time, on a thread of the current runtime when its turn comes, which ends with it.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        time: &Arc<WaitTime>,
+        work: impl FnOnce(Result<(), Panic>) + Send + 'static,
+    ) -> Turn {
+        let waiting = Waiting { time: Arc::clone(time), threads: Handle::current(), work: Box::new(work) };
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
-        // Before its work is started, which panics where there are no threads.
-        let turn = Turn { turns: Arc::clone(self), number };
-        if state.free == 0 {
-            state.waiting.push_back((number, threads, work));
-        } else {
-            state.free -= 1;
-            state.running.insert(number);
-            drop(state);
-            self.start(number, &threads, work);
-        }
-        turn
+        waiting.time.begin_turn();
+        state.waiting.insert(number, waiting);
+        self.start_next(state);
+        Turn { turns: Arc::clone(self), number }
     }
 
-    fn start(self: &Arc<Self>, number: u64, threads: &Handle, work: Work) {
-        let turns = Arc::clone(self);
-        // Where a runtime ends, this is dropped, and nothing begins by that: no turn is wanted any more.
-        threads.spawn_blocking(move || {
-            work();
-            turns.end(number);
-        });
-    }
-
-    fn end(self: &Arc<Self>, number: u64) {
+    /// Ends the turns of work that was given up and computes on. To be called once a second.
+    pub(crate) fn look(self: &Arc<Self>) {
         let mut state = self.lock();
-        if !state.running.remove(&number) {
-            let at = state.waiting.iter().position(|(waiting, ..)| *waiting == number);
-            let given_up = at.and_then(|at| state.waiting.remove(at));
-            drop(state);
-            drop(given_up);
-            return;
-        }
-        let Some((next, threads, work)) = state.waiting.pop_front() else {
-            state.free += 1;
-            return;
-        };
-        state.running.insert(next);
-        drop(state);
-        self.start(next, &threads, work);
+        let State { free, running, .. } = &mut *state;
+        running.retain(|_, Running { given_up, .. }| {
+            let looks = given_up.as_mut().map_or(0, |looks| {
+                *looks += 1;
+                *looks
+            });
+            *free += usize::from(looks >= LOOKS);
+            looks < LOOKS
+        });
+        self.start_next(state);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    /// Starts what waits and has a turn now.
+    fn start_next<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
+        while state.free > 0
+            && let Some((number, Waiting { time, threads, work })) = state.waiting.pop_first()
+        {
+            state.free -= 1;
+            time.begin_computing();
+            state.running.insert(number, Running { time, given_up: None });
+            drop(state);
+            let has_thread = self.start(number, &threads, work);
+            state = self.lock();
+            if !has_thread {
+                state.end(number);
+            }
+        }
+    }
+
+    /// Returns whether there is a thread for it. If not, the work has heard it.
+    fn start(self: &Arc<Self>, number: u64, threads: &Handle, work: Work) -> bool {
+        // Tokio keeps what it has no thread for, and panics.
+        let here = Arc::new(Mutex::new(Some(work)));
+        let (turns, there) = (Arc::clone(self), Arc::clone(&here));
+        let take = |work: &Mutex<Option<Work>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let started = panics::catch(|| {
+            // Where a runtime ends, this is dropped, and nothing begins by that: no turn is wanted any more.
+            drop(threads.spawn_blocking(move || {
+                let Some(work) = take(&there) else { return };
+                work(Ok(()));
+                let mut state = turns.lock();
+                state.end(number);
+                turns.start_next(state);
+            }));
+        });
+        // Another thread may have found it since.
+        let Err((panic, work)) = started.map_err(|panic| (panic, take(&here))) else { return true };
+        let Some(work) = work else { return true };
+        // What it has may panic when dropped, also on the thread of another job.
+        let _is_told = panics::catch(|| work(Err(panic)));
+        false
+    }
+
+    fn give_up(self: &Arc<Self>, number: u64) {
+        let mut state = self.lock();
+        let waited = state.waiting.remove(&number);
+        if let Some(Running { time, given_up }) = state.running.get_mut(&number) {
+            *given_up = Some(0);
+            time.end_computing();
+        }
+        drop(state);
+        if let Some(Waiting { time, work, .. }) = waited {
+            time.end_turn();
+            drop(work);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Ends a turn, unless it has ended.
+    fn end(&mut self, number: u64) {
+        let Some(Running { time, given_up }) = self.running.remove(&number) else { return };
+        self.free += 1;
+        if given_up.is_none() {
+            time.end_computing();
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.end(self.number);
+        self.turns.give_up(self.number);
     }
 }
 
@@ -110,18 +186,22 @@ mod tests {
     fn begin(turns: &Arc<Turns>, name: u8, says: &Sender<u8>) -> (Turn, Sender<()>) {
         let (ends, until): (Sender<()>, Receiver<()>) = channel();
         let says = says.clone();
-        let turn = turns.run(move || {
+        let turn = turns.run(&Arc::default(), move |_| {
             says.send(name).unwrap();
             let _is_gone = until.recv();
         });
         (turn, ends)
     }
 
+    fn look(turns: &Arc<Turns>, times: u32) {
+        (0..times).for_each(|_| turns.look());
+    }
+
     #[tokio::test]
-    async fn each_begins_when_one_before_it_has_ended_or_was_given_up_though_nobody_waits_for_it() {
+    async fn each_begins_when_one_before_it_has_ended_though_nobody_waits_for_it() {
         let turns = Arc::new(Turns::new(2));
         let (says, said) = channel();
-        let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(|name| begin(&turns, name, &says));
+        let [one, two, three, four] = [1, 2, 3, 4].map(|name| begin(&turns, name, &says));
         let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
         begun.sort_unstable();
         assert_eq!(begun, [1, 2]);
@@ -131,12 +211,35 @@ mod tests {
         // It has ended, and its turn is not looked at.
         drop(one.1);
         assert_eq!(said.recv().unwrap(), 4);
-        // Given up while it computes, which goes on.
-        drop(two.0);
+        drop((one.0, two, three.1, four));
+        let (_turn, _ends) = begin(&turns, 5, &says);
         assert_eq!(said.recv().unwrap(), 5);
-        drop((one.0, two.1, three.1, four, five));
-        let (_turn, _ends) = begin(&turns, 6, &says);
-        assert_eq!(said.recv().unwrap(), 6);
+    }
+
+    #[tokio::test]
+    async fn steps_that_end_begin_no_work_of_each_other_and_what_they_left_has_its_turns_for_some_seconds() {
+        let turns = Arc::new(Turns::new(2));
+        let (says, said) = channel();
+        let names: Vec<u8> = (0..100).collect();
+        let (given_up, ends): (Vec<Turn>, Vec<_>) =
+            names.iter().map(|name| begin(&turns, *name, &says)).unzip();
+        let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
+        begun.sort_unstable();
+        assert_eq!(begun, [0, 1]);
+        drop(given_up);
+        let others = [100, 101, 102].map(|name| begin(&turns, name, &says));
+        look(&turns, LOOKS - 1);
+        assert_eq!(format!("{turns:?}"), "Turns { free: 0, running: 2, waiting: 3 }");
+        assert!(said.try_recv().is_err());
+        look(&turns, 1);
+        let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
+        begun.sort_unstable();
+        assert_eq!(begun, [100, 101]);
+        // That those end which have no turn any more gives nobody one.
+        drop(ends);
+        look(&turns, LOOKS);
+        assert_eq!(format!("{turns:?}"), "Turns { free: 0, running: 2, waiting: 1 }");
+        drop(others);
     }
 
     #[test]
@@ -151,5 +254,37 @@ mod tests {
         runtime.shutdown_background();
         drop((all, says));
         assert!(said.recv().is_err(), "none of them has begun");
+    }
+
+    /// No machine has room for the stack of a thread of this runtime.
+    #[test]
+    fn work_hears_that_there_is_no_thread_for_it_and_the_turns_go_on() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let (runtime, without) =
+            (builder.build().unwrap(), builder.thread_stack_size(1 << 60).build().unwrap());
+        let turns = Arc::new(Turns::new(1));
+        let (says, said) = channel();
+        let inside = runtime.enter();
+        let (one, ends) = begin(&turns, 1, &says);
+        drop(inside);
+        assert_eq!(said.recv().unwrap(), 1);
+        let inside = without.enter();
+        // So many that none may begin the next one within itself.
+        let lack_threads: Vec<Turn> = (0..2_000)
+            .map(|_| {
+                let says = says.clone();
+                turns.run(&Arc::default(), move |thread| {
+                    says.send(if thread.is_err() { 2 } else { 3 }).unwrap()
+                })
+            })
+            .collect();
+        drop(inside);
+        let inside = runtime.enter();
+        let (last, _ends) = begin(&turns, 4, &says);
+        drop(inside);
+        drop(ends);
+        assert!((0..2_000).all(|_| said.recv().unwrap() == 2));
+        assert_eq!(said.recv().unwrap(), 4);
+        drop((one, lack_threads, last));
     }
 }

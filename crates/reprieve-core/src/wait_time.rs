@@ -1,5 +1,5 @@
-//! The time in which a job waits for others: for answers of its store, and for its turn to compute. It is no time in which
-//! the job stands still.
+//! The time in which a job waits for others: for answers of its store, and for its turn to compute while nothing of its own
+//! computes. It is no time in which the job stands still.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) struct WaitTime {
 struct Waits {
     calls: u32,
     turns: u32,
+    /// How much of its own work computes.
+    computing: u32,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
     counted: Duration,
@@ -32,7 +34,7 @@ struct Waits {
 impl Waits {
     fn taken(self, now: Duration) -> Duration {
         let until = match self {
-            Self { turns: 1.., .. } => now,
+            Self { turns: 1.., computing: 0, .. } => now,
             Self { calls: 1.., .. } => now.min(self.heard + LONGEST),
             _ => return self.taken,
         };
@@ -60,9 +62,22 @@ impl WaitTime {
         self.count(|waits| waits.turns += 1);
     }
 
-    /// Notes that one has come, or was given up.
+    /// Notes that it waits for one less, which was given up.
     pub(crate) fn end_turn(&self) {
         self.count(|waits| waits.turns -= 1);
+    }
+
+    /// Notes that a turn has come.
+    pub(crate) fn begin_computing(&self) {
+        self.count(|waits| {
+            waits.turns -= 1;
+            waits.computing += 1;
+        });
+    }
+
+    /// Notes that work of the job's has ended, or was given up.
+    pub(crate) fn end_computing(&self) {
+        self.count(|waits| waits.computing -= 1);
     }
 
     /// Returns for how long the job has waited until now, waits at once counted once.
@@ -156,12 +171,27 @@ mod tests {
         for _ in 0..4 {
             pass(&time, 1_000).await;
             time.begin_turn();
-            time.end_turn();
+            time.begin_computing();
+            time.end_computing();
         }
         assert_eq!(pass(&time, 100).await, 3_600);
         time.begin_turn();
         assert_eq!(pass(&time, 100).await, 3_700);
         time.end_turn();
         assert_eq!(pass(&time, 100).await, 3_700);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_waits_for_a_turn_behind_its_own_work_waits_for_nobody_else() {
+        let time = WaitTime::default();
+        time.begin_turn();
+        time.begin_turn();
+        assert_eq!(pass(&time, 10).await, 10);
+        time.begin_computing();
+        assert_eq!(pass(&time, 10).await, 10);
+        time.end_computing();
+        assert_eq!(pass(&time, 10).await, 20);
+        time.end_turn();
+        assert_eq!(pass(&time, 10).await, 20);
     }
 }

@@ -30,7 +30,6 @@ use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
 use crate::turns::Turns;
-use crate::wait_time::WaitTime;
 use crate::watch;
 
 /// A [`JobContext`] with an in-memory store behind it, to call a step by hand. It derefs to the
@@ -132,7 +131,7 @@ impl TestContext {
             hung: OnceLock::new(),
             blocks: AtomicBool::new(false),
             is_excused: AtomicBool::new(false),
-            wait_time: WaitTime::default(),
+            wait_time: Arc::default(),
             span: OnceLock::new(),
             escalated: OnceLock::new(),
             has_resumed: AtomicBool::new(false),

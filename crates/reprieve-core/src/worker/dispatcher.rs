@@ -186,6 +186,7 @@ impl Dispatcher {
                 self.receiver.count_slow_jobs();
                 self.stalls.look(&self.shared);
                 self.look_for_stuck_slots();
+                self.shared.computing.look();
                 self.shared.ask_who_else_works();
                 self.publish();
                 if self.deliveries.held() > 0 {

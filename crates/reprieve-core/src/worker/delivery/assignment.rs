@@ -178,7 +178,7 @@ fn job_run(
         hung: OnceLock::new(),
         blocks: AtomicBool::new(false),
         is_excused: AtomicBool::new(false),
-        wait_time: WaitTime::new(shared.clock.clone()),
+        wait_time: Arc::new(WaitTime::new(shared.clock.clone())),
         span: OnceLock::new(),
         escalated: OnceLock::new(),
         has_resumed: AtomicBool::new(false),
