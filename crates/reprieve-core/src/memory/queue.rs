@@ -1,6 +1,6 @@
 //! An in-memory queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -40,9 +40,16 @@ struct State {
     last_number: u64,
 }
 
-/// Messages by number, which is the same for the whole life of a message. The receipts contain the numbers.
+/// Messages, of which no operation but a count looks at all.
 #[derive(Debug, Default)]
-struct Messages(BTreeMap<u64, Message>);
+struct Messages {
+    /// By number, which is the same for the whole life of a message. The receipts contain the numbers.
+    all: BTreeMap<u64, Message>,
+    /// Those that are not in the line, by the time from which they are receivable, place and number.
+    later: BTreeSet<(Instant, u64, u64)>,
+    /// Those that were seen to be receivable, by place and number.
+    line: BTreeSet<(u64, u64)>,
+}
 
 #[derive(Debug)]
 struct Message {
@@ -112,9 +119,10 @@ impl Queue for MemoryQueue {
         self.change(|state| {
             let number = state.messages.held("renew a lease", receipt)?;
             let token = state.number();
-            let message = state.messages.message(number);
-            message.receivable_at = until;
-            message.held_by = Some(token);
+            state.messages.change(number, |message| {
+                message.receivable_at = until;
+                message.held_by = Some(token);
+            });
             Ok(receipt_of(number, token))
         })
     }
@@ -127,14 +135,14 @@ impl Queue for MemoryQueue {
         let until = Instant::now() + release.delay;
         self.change(|state| {
             let back = state.number();
-            let message = state.messages.release("release a message", receipt, until)?;
-            if let Some(body) = &release.body {
-                message.body.clone_from(body);
-            }
-            if release.to_back {
-                message.place = back;
-            }
-            Ok(())
+            state.messages.release("release a message", receipt, until, |message| {
+                if let Some(body) = &release.body {
+                    message.body.clone_from(body);
+                }
+                if release.to_back {
+                    message.place = back;
+                }
+            })
         })
     }
 
@@ -148,7 +156,7 @@ impl Queue for MemoryQueue {
                 reason: Some(letter.reason.clone()),
                 ..Message::new(message.id, number, now)
             };
-            state.poison.0.insert(number, dead);
+            state.poison.insert(number, dead);
             Ok(())
         })
     }
@@ -157,9 +165,10 @@ impl Queue for MemoryQueue {
         loop {
             // Registers before it reads, so that no change between the two is missed.
             let moved = self.moved.notified();
-            let next = lock(&self.state).messages.0.values().map(|message| message.receivable_at).min();
+            let now = Instant::now();
+            let next = lock(&self.state).messages.next(now);
             match next {
-                Some(at) if at <= Instant::now() => return,
+                Some(at) if at <= now => return,
                 Some(at) => tokio::select! { () = sleep_until(at) => {}, () = moved => {} },
                 None => moved.await,
             }
@@ -169,7 +178,7 @@ impl Queue for MemoryQueue {
     async fn depth(&self) -> Result<Depth> {
         let now = Instant::now();
         let state = lock(&self.state);
-        let messages = &state.messages.0;
+        let messages = &state.messages.all;
         let count = |is: fn(&Message, Instant) -> bool| {
             Some(messages.values().filter(|message| is(message, now)).count() as u64)
         };
@@ -178,7 +187,7 @@ impl Queue for MemoryQueue {
             ready: count(|message, now| message.receivable_at <= now),
             leased: count(|message, now| message.receivable_at > now && message.held_by.is_some()),
             delayed: count(|message, now| message.receivable_at > now && message.held_by.is_none()),
-            poisoned: Some(state.poison.0.len() as u64),
+            poisoned: Some(state.poison.all.len() as u64),
         })
     }
 
@@ -189,7 +198,7 @@ impl Queue for MemoryQueue {
             body: message.body.clone(),
             reason: message.reason.clone(),
         };
-        Ok(state.poison.0.values().take(max).map(letter).collect())
+        Ok(state.poison.all.values().take(max).map(letter).collect())
     }
 
     async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
@@ -205,7 +214,7 @@ impl Queue for MemoryQueue {
 
     async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
         let now = Instant::now();
-        self.change(|state| state.poison.release("return a dead letter", receipt, now).map(drop))
+        self.change(|state| state.poison.release("return a dead letter", receipt, now, |_| {}))
     }
 }
 
@@ -220,7 +229,7 @@ impl State {
         let id = MessageId::new(format!("{prefix}{number}"));
         let NewMessage { body, delay } = message;
         let message = Message { body, ..Message::new(id.clone(), number, now + delay) };
-        self.messages.0.insert(number, message);
+        self.messages.insert(number, message);
         id
     }
 }
@@ -250,25 +259,62 @@ impl Messages {
         until: Instant,
         by_time: bool,
     ) -> Vec<Delivery> {
-        let receivable = self.0.iter_mut().filter(|(_, message)| message.receivable_at <= now);
-        let mut line: Vec<_> = receivable.collect();
-        line.sort_by_key(|(_, message)| (by_time.then_some(message.receivable_at), message.place));
-        let deliver = |(&number, message): (&u64, &mut Message)| {
-            *last_number += 1;
-            message.dequeue_count += 1;
-            message.receivable_at = until;
-            message.held_by = Some(*last_number);
-            Delivery {
-                id: message.id.clone(),
-                dequeue_count: message.dequeue_count,
-                body: message.body.clone(),
-                receipt: receipt_of(number, *last_number),
-                inserted_unix_ms: Some(message.inserted_unix_ms),
-                expires_unix_ms: None,
-                unreadable: None,
+        let numbers: Vec<u64> = if by_time {
+            let receivable = self.later.iter().take_while(|(at, ..)| *at <= now);
+            receivable.take(max).map(|(.., number)| *number).collect()
+        } else {
+            while self.later.first().is_some_and(|(at, ..)| *at <= now)
+                && let Some((_, place, number)) = self.later.pop_first()
+            {
+                self.line.insert((place, number));
             }
+            self.line.iter().take(max).map(|(_, number)| *number).collect()
         };
-        line.into_iter().take(max).map(deliver).collect()
+        let deliver = |number: u64| {
+            *last_number += 1;
+            let token = *last_number;
+            self.change(number, |message| {
+                message.dequeue_count += 1;
+                message.receivable_at = until;
+                message.held_by = Some(token);
+                Delivery {
+                    id: message.id.clone(),
+                    dequeue_count: message.dequeue_count,
+                    body: message.body.clone(),
+                    receipt: receipt_of(number, token),
+                    inserted_unix_ms: Some(message.inserted_unix_ms),
+                    expires_unix_ms: None,
+                    unreadable: None,
+                }
+            })
+        };
+        numbers.into_iter().map(deliver).collect()
+    }
+
+    /// Returns when the next message is receivable.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        if self.line.is_empty() { self.later.first().map(|(at, ..)| *at) } else { Some(now) }
+    }
+
+    fn insert(&mut self, number: u64, message: Message) {
+        self.later.insert((message.receivable_at, message.place, number));
+        self.all.insert(number, message);
+    }
+
+    /// Takes a message out.
+    fn take(&mut self, number: u64) -> Option<Message> {
+        let message = self.all.remove(&number)?;
+        self.line.remove(&(message.place, number));
+        self.later.remove(&(message.receivable_at, message.place, number));
+        Some(message)
+    }
+
+    /// Changes a message that [`held`](Self::held) has just found, or that is receivable.
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Message) -> T) -> T {
+        let mut message = self.take(number).expect("the message is there");
+        let result = change(&mut message);
+        self.insert(number, message);
+        result
     }
 
     /// Returns the number of the message that `receipt` holds.
@@ -278,7 +324,7 @@ impl Messages {
         let Some((number, token)) = numbers else {
             return Err(Error::new(ErrorKind::Invalid, operation, "the receipt belongs to another queue"));
         };
-        match self.0.get(&number) {
+        match self.all.get(&number) {
             Some(message) if message.held_by == Some(token) => Ok(number),
             Some(_) => Err(Error::new(
                 ErrorKind::LeaseLost,
@@ -289,28 +335,26 @@ impl Messages {
         }
     }
 
-    /// Returns a message that [`held`](Self::held) has just found.
-    fn message(&mut self, number: u64) -> &mut Message {
-        self.0.get_mut(&number).expect("a held message is there")
-    }
-
-    /// Returns the message that `receipt` holds, which is receivable from `until` on.
+    /// Makes the message that `receipt` holds receivable from `until` on, and changes it so.
     fn release(
         &mut self,
         operation: &'static str,
         receipt: &Receipt,
         until: Instant,
-    ) -> Result<&mut Message> {
+        change: impl FnOnce(&mut Message),
+    ) -> Result<()> {
         let number = self.held(operation, receipt)?;
-        let message = self.message(number);
-        (message.receivable_at, message.held_by) = (until, None);
-        Ok(message)
+        self.change(number, |message| {
+            (message.receivable_at, message.held_by) = (until, None);
+            change(message);
+        });
+        Ok(())
     }
 
     /// Removes the message that `receipt` holds.
     fn remove(&mut self, operation: &'static str, receipt: &Receipt) -> Result<Message> {
         let number = self.held(operation, receipt)?;
-        Ok(self.0.remove(&number).expect("a held message is there"))
+        Ok(self.take(number).expect("a held message is there"))
     }
 }
 
