@@ -274,7 +274,7 @@ mod tests {
             .map(|_| {
                 let says = says.clone();
                 turns.run(&Arc::default(), move |thread| {
-                    says.send(if thread.is_err() { 2 } else { 3 }).unwrap()
+                    says.send(if thread.is_err() { 2 } else { 3 }).unwrap();
                 })
             })
             .collect();
