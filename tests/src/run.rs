@@ -111,7 +111,7 @@ impl Run {
 
     async fn prepared(sandbox: Sandbox, batch: usize, flags: &'static [&'static str]) -> Self {
         let mock = MetadataServer::start(Config::with_vms((0..4).map(vm))).await.expect("a mock");
-        Self { thumbnails: binary("thumbnails", "thumbnails"), sandbox, mock, batch, flags }
+        Self { thumbnails: binary("thumbnails"), sandbox, mock, batch, flags }
     }
 
     fn enqueue(&self, size: u32, what: &Path) {

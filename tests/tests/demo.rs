@@ -30,7 +30,7 @@ struct Demo {
 impl Demo {
     fn start(connection_string: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut command = Command::new(binary("reprieve-cli", "reprieve"));
+        let mut command = Command::new(binary("reprieve"));
         command
             .args(SMALL.split(' '))
             .current_dir(&directory)

@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
 
 /// What `reprieve status` prints for this queue.
 fn status_of(queue: &str, sandbox: &Sandbox, connection_string: &str) -> String {
-    let mut status = Command::new(binary("reprieve-cli", "reprieve"));
+    let mut status = Command::new(binary("reprieve"));
     status.args(["status", "--queue", queue, "--container", sandbox.container()]);
     status.env_clear().env("REPRIEVE_STORE", connection_string).current_dir(sandbox.directory());
     let output = status.output().expect("the command runs");

@@ -56,7 +56,7 @@ fn permit(double: &StorageServer, roles: &[&[Operation]]) {
 
 /// Runs the command on the sandbox's store.
 fn reprieve(sandbox: &Sandbox, args: &[&str]) -> Output {
-    let program: PathBuf = binary("reprieve-cli", "reprieve");
+    let program: PathBuf = binary("reprieve");
     let mut command = Command::new(program);
     command.args(args).env_clear().current_dir(sandbox.directory());
     sandbox.point(&mut command);

@@ -48,7 +48,7 @@ struct Summary {
 
 /// Runs a small demo in `directory`.
 fn demo(directory: &Path) -> Summary {
-    let ran = Command::new(binary("reprieve-cli", "reprieve"))
+    let ran = Command::new(binary("reprieve"))
         .args([
             "demo",
             "--jobs",

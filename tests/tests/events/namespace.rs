@@ -36,7 +36,7 @@ impl Network {
                 return None;
             }
         }
-        let reprieve = binary("reprieve-cli", "reprieve");
+        let reprieve = binary("reprieve");
         let serve = "ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec \"$0\" \"$@\"";
         let mut mock = Command::new("unshare")
             .args(own)

@@ -78,7 +78,7 @@ impl Run {
 /// how many calls failed without notifications, and with them; `None` where there is no Redis.
 #[expect(clippy::print_stdout, reason = "the table is what the test measures")]
 fn play(runs: &[Run]) -> Option<(usize, usize)> {
-    let program = &binary("cache-aside", "cache-aside");
+    let program = &binary("cache-aside");
     let expected = &block_on(undisturbed(program))?;
     let costs: Vec<_> = thread::scope(|scope| {
         let play = |run| scope.spawn(move || block_on(Run::played(run, program, expected)));

@@ -44,7 +44,7 @@ async fn released_after_ms(program: &Path, acts: &[Act]) -> Option<u64> {
 
 #[tokio::test]
 async fn leases_are_released_for_an_eviction_while_the_breaker_is_open() {
-    let program = binary("cache-aside", "cache-aside");
+    let program = binary("cache-aside");
     let mut took: [Vec<u64>; STATES.len()] = Default::default();
     for _ in 0..5 {
         for ((_, acts), took) in STATES.iter().zip(&mut took) {
