@@ -14,15 +14,15 @@ impl JobContext {
     /// blocking its own thread, so that its timers, [`interrupted`](Self::interrupted) and other
     /// futures of the job go on: put both into a `select!`.
     ///
-    /// At most as many closures run at once in a worker as the machine has cores; the others wait
-    /// their turn, in order. That is no time in which a job makes no progress, unless its own closures run, but part of the
+    /// As many closures run at once in a worker as the machine has cores, and those that were given up and do not end; the
+    /// others wait their turn, in order. That is no time in which a job makes no progress, unless its own closures run, but part of the
     /// time of its step for timeouts. So a worker whose many jobs mostly wait can compute in each of them without
     /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
     /// only computes, in a worker with one job per core, does not need it. Work must not block until other work of
     /// `compute` is done: if all that runs does so, it deadlocks.
     ///
     /// # Panics
-    /// When `work` does: the panic continues in the step, with its place. So it does where the machine has no thread for it.
+    /// When `work` does: the panic continues in the step, with its place. So does that of the runtime where the machine can make no thread for closures.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop work whose turn has come. Its result is lost, and until it ends the job keeps
@@ -54,7 +54,10 @@ impl JobContext {
         let slots = self.run.slots.get().and_then(Weak::upgrade);
         let (send, computed) = oneshot::channel();
         let turn = self.run.computing.run(&self.run.wait_time, move |thread| {
-            let result = thread.and_then(|()| panics::catch(|| span.in_scope(work)));
+            let result = match thread {
+                Ok(()) => panics::catch(|| span.in_scope(work)),
+                Err(panic) => Err(panic),
+            };
             drop(slots);
             // Nobody may want it any more.
             let _is_wanted = send.send(result).is_ok();

@@ -34,7 +34,7 @@ struct State {
 struct Running {
     /// That of its job.
     time: Arc<WaitTime>,
-    /// How many looks ago it was given up.
+    /// How many looks ago it was given up, if it was.
     given_up: Option<u32>,
 }
 
@@ -76,15 +76,15 @@ impl Turns {
     /// Ends the turns of work that was given up and computes on. To be called once a second.
     pub(crate) fn look(self: &Arc<Self>) {
         let mut state = self.lock();
-        let State { free, running, .. } = &mut *state;
-        running.retain(|_, Running { given_up, .. }| {
-            let looks = given_up.as_mut().map_or(0, |looks| {
+        let given_up =
+            state.running.iter_mut().filter_map(|(number, it)| Some((*number, it.given_up.as_mut()?)));
+        let over: Vec<u64> = given_up
+            .filter_map(|(number, looks)| {
                 *looks += 1;
-                *looks
-            });
-            *free += usize::from(looks >= LOOKS);
-            looks < LOOKS
-        });
+                (*looks >= LOOKS).then_some(number)
+            })
+            .collect();
+        over.into_iter().for_each(|number| state.end(number));
         self.start_next(state);
     }
 
@@ -107,9 +107,8 @@ impl Turns {
 
     /// Returns whether there is a thread for it. If not, the work has heard it.
     fn start(self: &Arc<Self>, number: u64, threads: &Handle, work: Work) -> bool {
-        // Tokio keeps what it has no thread for, and panics.
-        let here = Arc::new(Mutex::new(Some(work)));
-        let (turns, there) = (Arc::clone(self), Arc::clone(&here));
+        let there = Arc::new(Mutex::new(Some(work)));
+        let (turns, here) = (Arc::clone(self), Arc::downgrade(&there));
         let take = |work: &Mutex<Option<Work>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let started = panics::catch(|| {
             // Where a runtime ends, this is dropped, and nothing begins by that: no turn is wanted any more.
@@ -121,9 +120,9 @@ impl Turns {
                 turns.start_next(state);
             }));
         });
-        // Another thread may have found it since.
-        let Err((panic, work)) = started.map_err(|panic| (panic, take(&here))) else { return true };
-        let Some(work) = work else { return true };
+        let Err(panic) = started else { return true };
+        // Tokio, which panics, keeps what it has no thread for, and another thread may have found it since.
+        let Some(work) = here.upgrade().and_then(|work| take(&work)) else { return true };
         // What it has may panic when dropped, also on the thread of another job.
         let _is_told = panics::catch(|| work(Err(panic)));
         false
@@ -132,9 +131,8 @@ impl Turns {
     fn give_up(self: &Arc<Self>, number: u64) {
         let mut state = self.lock();
         let waited = state.waiting.remove(&number);
-        if let Some(Running { time, given_up }) = state.running.get_mut(&number) {
-            *given_up = Some(0);
-            time.end_computing();
+        if let Some(running) = state.running.get_mut(&number) {
+            running.given_up = Some(0);
         }
         drop(state);
         if let Some(Waiting { time, work, .. }) = waited {
@@ -151,10 +149,9 @@ impl Turns {
 impl State {
     /// Ends a turn, unless it has ended.
     fn end(&mut self, number: u64) {
-        let Some(Running { time, given_up }) = self.running.remove(&number) else { return };
-        self.free += 1;
-        if given_up.is_none() {
-            time.end_computing();
+        if let Some(ended) = self.running.remove(&number) {
+            self.free += 1;
+            ended.time.end_computing();
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct WaitTime {
 struct Waits {
     calls: u32,
     turns: u32,
-    /// How much of its own work computes.
+    /// How much of its own work has a turn.
     computing: u32,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
@@ -75,7 +75,7 @@ impl WaitTime {
         });
     }
 
-    /// Notes that work of the job's has ended, or was given up.
+    /// Notes that the turn of its work has ended.
     pub(crate) fn end_computing(&self) {
         self.count(|waits| waits.computing -= 1);
     }

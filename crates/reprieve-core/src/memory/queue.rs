@@ -1,6 +1,7 @@
 //! An in-memory queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -85,6 +86,7 @@ impl MemoryQueue {
     /// behind those that were there. A Storage queue promises no order.
     #[must_use]
     pub fn by_time(self) -> Self {
+        lock(&self.state).messages.leave_line();
         Self { is_by_time: true, ..self }
     }
 
@@ -296,6 +298,13 @@ impl Messages {
         if self.line.is_empty() { self.later.first().map(|(at, ..)| *at) } else { Some(now) }
     }
 
+    fn leave_line(&mut self) {
+        for (place, number) in mem::take(&mut self.line) {
+            let receivable_at = self.all.get(&number).map(|message| message.receivable_at);
+            self.later.extend(receivable_at.map(|at| (at, place, number)));
+        }
+    }
+
     fn insert(&mut self, number: u64, message: Message) {
         self.later.insert((message.receivable_at, message.place, number));
         self.all.insert(number, message);
@@ -435,6 +444,16 @@ mod tests {
             queue.release(&first.receipt, &Release::default()).await.unwrap();
             assert_eq!(queue.receive(1, LEASE).await.unwrap()[0].id.as_str(), expected);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_was_used_can_be_by_time_from_then_on() {
+        let queue = MemoryQueue::new();
+        queue.send(vec![message(Duration::ZERO), message(Duration::ZERO)]).await.unwrap();
+        assert_eq!(queue.receive(1, LEASE).await.unwrap()[0].id.as_str(), "1");
+        let queue = queue.by_time();
+        assert_eq!(queue.receive(2, LEASE).await.unwrap()[0].id.as_str(), "2");
+        assert_eq!(quiet_for(&queue).await, LEASE);
     }
 
     #[tokio::test(start_paused = true)]
