@@ -84,7 +84,9 @@ impl Turns {
                 (*looks >= LOOKS).then_some(number)
             })
             .collect();
-        over.into_iter().for_each(|number| state.end(number));
+        for number in over {
+            state.end(number);
+        }
         self.start_next(state);
     }
 
