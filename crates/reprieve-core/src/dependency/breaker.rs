@@ -210,7 +210,7 @@ pub struct Breaker {
     since: Duration,
     /// When it was closed last, and not doubted; `None` while it is.
     away_since: Option<Duration>,
-    /// Calls that failed have opened it, and none was answered since it had been closed for [`STEADY`].
+    /// Calls had failed when it opened, and none was answered since it had been closed for [`STEADY`].
     calls_fail: bool,
     probe_at: Duration,
     probed_at: Option<Duration>,
@@ -503,8 +503,9 @@ impl Breaker {
 
     fn open(&mut self, why: Why, now: Duration) -> Change {
         let reason = why.to_string();
-        let calls_fail = matches!(why, Why::Calls { .. } | Why::Call(_));
-        self.calls.clear();
+        self.forget_old_calls(now);
+        let had_failed = self.calls.drain(..).any(|(.., failed)| failed > 0);
+        let calls_fail = had_failed || matches!(why, Why::Calls { .. } | Why::Call(_));
         self.openings += 1;
         self.enter(State::Open(Open { why, announced_until: None, is_proven: true, pause: PAUSE_MIN }), now);
         self.calls_fail |= calls_fail;
@@ -549,11 +550,8 @@ impl Breaker {
     /// one, must not keep a half-open one from closing. Returns how many there were within the window, and how many of them
     /// failed.
     fn count(&mut self, answer: &Answer, now: Duration) -> (u32, u32) {
+        self.forget_old_calls(now);
         let second = now.as_secs();
-        let is_old = |&(at, ..): &(u64, u32, u32)| at + WINDOW.as_secs() <= second;
-        while self.calls.front().is_some_and(is_old) {
-            self.calls.pop_front();
-        }
         if self.calls.back().is_none_or(|&(at, ..)| at != second) {
             self.calls.push_back((second, 0, 0));
         }
@@ -562,6 +560,13 @@ impl Breaker {
             *failed += u32::from(*answer != Answer::Served);
         }
         self.calls.iter().fold((0, 0), |(of, failed), &(_, o, f)| (of + o, failed + f))
+    }
+
+    fn forget_old_calls(&mut self, now: Duration) {
+        let is_old = |&(at, ..): &(u64, u32, u32)| at + WINDOW.as_secs() <= now.as_secs();
+        while self.calls.front().is_some_and(is_old) {
+            self.calls.pop_front();
+        }
     }
 
     /// Remembers for how long announcements alone kept it open.

@@ -171,10 +171,10 @@ impl DependencyHandle {
         Self { used_by: Some(run), ..self.clone() }
     }
 
-    /// Its run uses nothing any more, if it uses any: its step is dropped, and the calls of that tell nothing.
-    pub(crate) fn end_use(&self) {
+    /// The step of its run is dropped, and the calls of that tell nothing.
+    pub(crate) fn drop_step(&self) {
         if let Some(run) = self.used_by {
-            self.inner.users.turn(|without, now| without.end(run, now));
+            self.inner.users.turn(|without, now| without.drop_step(run, now));
         }
     }
 

@@ -69,6 +69,8 @@ struct Run {
     in_all: usize,
     /// It was more than may do without.
     is_tried: bool,
+    /// Its step was dropped: what is heard of it then tells nothing, though its slot may not be free yet.
+    is_dropped: bool,
     /// The dependencies that it uses.
     uses: BTreeMap<usize, Use>,
 }
@@ -224,7 +226,7 @@ impl Without {
         let uses = share.uses.iter().map(|used| (*used, Use::default())).collect();
         let (kind, of_kind, in_all) = (share.kind, share.of_kind, share.in_all);
         let is_tried = begins == Begins::OnTrial;
-        self.runs.insert(run, Run { kind, began: now, of_kind, in_all, is_tried, uses });
+        self.runs.insert(run, Run { kind, began: now, of_kind, in_all, is_tried, is_dropped: false, uses });
         true
     }
 
@@ -257,7 +259,7 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
-        let Some(run) = self.runs.get_mut(&run) else { return };
+        let Some(run) = self.runs.get_mut(&run).filter(|run| !run.is_dropped) else { return };
         let age = now.saturating_sub(run.began);
         let Some(its) = run.uses.get_mut(&used) else { return };
         let is_first = its.lack.is_none() && its.answered.is_none();
@@ -341,8 +343,20 @@ impl Without {
         // The answer to a call that was refused tells nothing.
         let does_without = its.lack.is_some();
         if is_answer && !does_without && self.is_after_lack(used, now) {
-            self.in_row.remove(&used);
+            self.end_row(used);
             self.note_well(run, used, now);
+        }
+    }
+
+    /// A call was answered. While some do without, others may be answered all the time, so it is kept how late jobs call.
+    fn end_row(&mut self, used: usize) {
+        let lacks = |run: &Run| {
+            run.uses.get(&used).is_some_and(|its| its.lack.as_ref().is_some_and(|lack| !lack.is_over))
+        };
+        if self.suspicion(used).is_none() && !self.runs.values().any(lacks) {
+            self.in_row.remove(&used);
+        } else if let Some(row) = self.in_row.get_mut(&used) {
+            row.lacks = 0;
         }
     }
 
@@ -359,19 +373,28 @@ impl Without {
     }
 
     fn use_of(&mut self, run: u64, used: usize) -> Option<&mut Use> {
-        self.runs.get_mut(&run)?.uses.get_mut(&used)
+        self.runs.get_mut(&run).filter(|run| !run.is_dropped)?.uses.get_mut(&used)
     }
 
-    /// It ends, or uses nothing any more.
+    /// Its slot is free, or it uses nothing any more.
     pub(super) fn end(&mut self, run: u64, now: Duration) {
+        self.drop_step(run, now);
+        self.runs.remove(&run);
+    }
+
+    /// Its step ends, or is dropped, and its calls with it. What that computes may hold its slot on, and does without as before.
+    pub(super) fn drop_step(&mut self, run: u64, now: Duration) {
         self.look(now);
         self.show_what_was_not_lacked(run, now);
-        self.runs.remove(&run);
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.is_dropped = true;
+            run.uses.values_mut().for_each(|its| its.calls.clear());
+        }
     }
 
     /// What a run has not lacked, and does not wait for, serves as far as this run goes, if it began after the last lack.
     fn show_what_was_not_lacked(&mut self, number: u64, now: Duration) {
-        let Some(run) = self.runs.get(&number) else { return };
+        let Some(run) = self.runs.get(&number).filter(|run| !run.is_dropped) else { return };
         let is_shown = |(used, its): &(&usize, &Use)| {
             its.lack.is_none() && its.calls.is_empty() && self.is_after_lack(**used, run.began)
         };
@@ -1181,5 +1204,40 @@ mod tests {
         without.runs.get_mut(&1).unwrap().uses.get_mut(&0).unwrap().lack.as_mut().unwrap().is_over = true;
         without.lacks(1, 0, Lacks::Called, s(9_000));
         assert_eq!(without.in_row[&0].first_call, s(5_000));
+    }
+
+    #[test]
+    fn while_jobs_do_without_answers_to_others_do_not_hide_that_they_call_late() {
+        let mut without = Without::default();
+        without.have_slots(8);
+        // The first one reads all the time, and is answered; others write after ten minutes, and are refused.
+        (0..5).for_each(|run| begin(&mut without, run, &[0], s(0)));
+        (1..5).for_each(|run| without.lacks(run, 0, Lacks::Refused, s(600)));
+        answer(&mut without, 0, 0, s(601));
+        (5..8).for_each(|run| begin(&mut without, run, &[0], s(1_200)));
+        (5..8).for_each(|run| without.lacks(run, 0, Lacks::Refused, s(1_800)));
+        answer(&mut without, 0, 0, s(1_801));
+        assert!(without.suspects(0, s(1_802)));
+        answer(&mut without, 0, 0, s(1_803));
+        (1..5).for_each(|run| without.end(run, s(2_400)));
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 4, in_all: 4, serves: true };
+        assert!(without.begin(8, &share, s(2_400)));
+        assert!(!without.begin(9, &share, s(2_999)));
+        assert!(without.begin(9, &share, s(3_000)));
+    }
+
+    #[test]
+    fn a_run_whose_step_was_dropped_counts_until_its_slot_is_free_and_its_calls_tell_nothing() {
+        let mut without = running(4);
+        let share = Share { kind: "k", uses: &[0], away: &[0], of_kind: 2, in_all: 2, serves: true };
+        (0..2).for_each(|run| without.end(run, s(0)));
+        let call = without.begin_call(2, 0, s(1));
+        (2..4).for_each(|run| without.drop_step(run, s(1)));
+        without.gives_up(2, 0, call, s(9));
+        without.lacks(3, 0, Lacks::Called, s(9));
+        assert!(!without.suspects(0, s(20)));
+        assert_eq!(without.admits(&share, s(20)), Some(Begins::OnTrial), "two hold their slots");
+        without.end(3, s(20));
+        assert_eq!(without.admits(&share, s(20)), Some(Begins::InShare));
     }
 }

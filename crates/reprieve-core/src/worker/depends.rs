@@ -14,9 +14,9 @@ pub struct Depends {
     /// [`JobContext::dependency`](crate::JobContext::dependency) whether to.
     pub uses: Vec<String>,
     /// How many jobs of the kind begin at once in this worker while something that they use is away, because
-    /// what they use instead is slower, and until its breaker is closed again. Those that run go on. Default: half of
+    /// what they use instead is slower, and until that is seen to serve again. Those that run go on. Default: half of
     /// the worker's slots, rounded up. It begins none beyond that half, or this if it is more, together with the jobs of
-    /// other kinds that use anything which is away.
+    /// other kinds that use anything which is away, except some that are tried when it may be back.
     pub without: Option<usize>,
 }
 

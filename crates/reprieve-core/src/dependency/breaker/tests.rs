@@ -312,6 +312,18 @@ fn one_that_probes_closed_after_calls_had_failed_is_done_without_until_a_call_is
     assert!(is_done_without(&silent));
     silent.wait(s(1));
     assert!(!is_done_without(&silent));
+    // One call fails, and then a probe: that opens it.
+    let by_probe = |waited| {
+        let mut tried = Tried::closed();
+        tried.call(&failed());
+        tried.wait(waited);
+        tried.next_probe(&failed());
+        tried.is(IsOpen);
+        tried.close();
+        tried
+    };
+    assert!(is_done_without(&by_probe(s(0))));
+    assert!(!is_done_without(&by_probe(s(60))), "it had failed long before");
     assert!(!is_done_without(&Tried::closed()), "no call has failed");
 }
 

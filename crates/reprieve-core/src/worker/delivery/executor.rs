@@ -137,7 +137,7 @@ struct DroppedStep<'a>(&'a JobRun);
 
 impl Drop for DroppedStep<'_> {
     fn drop(&mut self) {
-        self.0.dependencies.iter().for_each(DependencyHandle::end_use);
+        self.0.dependencies.iter().for_each(DependencyHandle::drop_step);
     }
 }
 
