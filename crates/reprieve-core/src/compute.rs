@@ -14,15 +14,16 @@ impl JobContext {
     /// blocking its own thread, so that its timers, [`interrupted`](Self::interrupted) and other
     /// futures of the job go on: put both into a `select!`.
     ///
-    /// As many closures run at once in a worker as the machine has cores, and those that were given up and do not end; the
-    /// others wait their turn, in order. That is no time in which a job makes no progress, unless its own closures run, but part of the
-    /// time of its step for timeouts. So a worker whose many jobs mostly wait can compute in each of them without
-    /// slowing all of them down. A call costs some microseconds more than calling `work`; a step that
+    /// A worker runs as many closures at once as the machine has cores; the others wait their turn, in order. Closures that
+    /// were given up more than ten seconds ago and still run come on top. The time of a wait counts for the timeouts of the
+    /// step. It counts for `stall-after` only while another closure of the job runs. So a worker with many jobs that mostly
+    /// wait can compute in each of them without slowing all of them down. A call costs some microseconds more than calling `work`; a step that
     /// only computes, in a worker with one job per core, does not need it. Work must not block until other work of
     /// `compute` is done: if all that runs does so, it deadlocks.
     ///
     /// # Panics
-    /// When `work` does: the panic continues in the step, with its place. So does that of the runtime where the machine can make no thread for closures.
+    /// When `work` does: the panic continues in the step, with its place. Also when the machine can make no thread for
+    /// closures.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop work whose turn has come. Its result is lost, and until it ends the job keeps

@@ -9,10 +9,10 @@ use tokio::runtime::Handle;
 use crate::panics::{self, Panic};
 use crate::wait_time::WaitTime;
 
-/// After how many looks, one a second, work that was given up and computes on has its turn no more. One that looks at its
-/// stop flag has ended long before. If turns ended with the steps, many steps that end at once would begin each
-/// other's work, and all of it would compute at once; if they ended with the work, work that never ends would keep all
-/// others from computing. Looks and not time, because a machine that is frozen makes none.
+/// The number of looks, one a second, after which work that was given up loses its turn although it still computes. Work
+/// that reads its stop flag ends long before. If a turn ended with its step, steps that end at once would begin each
+/// other's work, all at once; if it ended with the work, work that never ends would keep all others from computing.
+/// Looks and not time, because a frozen machine makes none.
 const LOOKS: u32 = 10;
 
 /// Computes, or hears why there is no thread for it.
@@ -44,8 +44,8 @@ struct Waiting {
     work: Work,
 }
 
-/// Gives its work up when dropped: it does not begin if it waits, and if it has begun it goes on, and has its turn for some
-/// seconds at most.
+/// Gives its work up when dropped. Work that waits does not begin. Work that has begun goes on, and keeps its turn for
+/// [`LOOKS`] at most.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     number: u64,
@@ -57,7 +57,7 @@ impl Turns {
         Self(Mutex::new(State { free: at_once, last: 0, running, waiting }))
     }
 
-    /// Runs `work`, of a job with that wait time, on a thread of the current runtime when its turn comes, which ends with it.
+    /// Runs `work` on a thread of the current runtime when its turn comes. `time` is the wait time of its job.
     pub(crate) fn run(
         self: &Arc<Self>,
         time: &Arc<WaitTime>,
@@ -76,14 +76,14 @@ impl Turns {
     /// Ends the turns of work that was given up and computes on. To be called once a second.
     pub(crate) fn look(self: &Arc<Self>) {
         let mut state = self.lock();
-        let given_up =
-            state.running.iter_mut().filter_map(|(number, it)| Some((*number, it.given_up.as_mut()?)));
-        let over: Vec<u64> = given_up
-            .filter_map(|(number, looks)| {
-                *looks += 1;
-                (*looks >= LOOKS).then_some(number)
-            })
-            .collect();
+        let mut over = Vec::new();
+        for (number, running) in &mut state.running {
+            let Some(looks) = &mut running.given_up else { continue };
+            *looks += 1;
+            if *looks >= LOOKS {
+                over.push(*number);
+            }
+        }
         for number in over {
             state.end(number);
         }
@@ -192,6 +192,13 @@ mod tests {
         (turn, ends)
     }
 
+    /// The names of the next two that begin, in order.
+    fn two_of(said: &Receiver<u8>) -> [u8; 2] {
+        let mut names = [said.recv().unwrap(), said.recv().unwrap()];
+        names.sort_unstable();
+        names
+    }
+
     fn look(turns: &Arc<Turns>, times: u32) {
         (0..times).for_each(|_| turns.look());
     }
@@ -201,9 +208,7 @@ mod tests {
         let turns = Arc::new(Turns::new(2));
         let (says, said) = channel();
         let [one, two, three, four] = [1, 2, 3, 4].map(|name| begin(&turns, name, &says));
-        let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
-        begun.sort_unstable();
-        assert_eq!(begun, [1, 2]);
+        assert_eq!(two_of(&said), [1, 2]);
         assert!(said.try_recv().is_err());
         // Given up while it waits.
         drop(three.0);
@@ -222,18 +227,14 @@ mod tests {
         let names: Vec<u8> = (0..100).collect();
         let (given_up, ends): (Vec<Turn>, Vec<_>) =
             names.iter().map(|name| begin(&turns, *name, &says)).unzip();
-        let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
-        begun.sort_unstable();
-        assert_eq!(begun, [0, 1]);
+        assert_eq!(two_of(&said), [0, 1]);
         drop(given_up);
         let others = [100, 101, 102].map(|name| begin(&turns, name, &says));
         look(&turns, LOOKS - 1);
         assert_eq!(format!("{turns:?}"), "Turns { free: 0, running: 2, waiting: 3 }");
         assert!(said.try_recv().is_err());
         look(&turns, 1);
-        let mut begun = [said.recv().unwrap(), said.recv().unwrap()];
-        begun.sort_unstable();
-        assert_eq!(begun, [100, 101]);
+        assert_eq!(two_of(&said), [100, 101]);
         // That those end which have no turn any more gives nobody one.
         drop(ends);
         look(&turns, LOOKS);

@@ -1,5 +1,5 @@
-//! The time in which a job waits for others: for answers of its store, and for its turn to compute while nothing of its own
-//! computes. It is no time in which the job stands still.
+//! The time in which a job waits for others: for answers of its store, and for its turn to compute while none of its own
+//! work has one. It is no time in which the job stands still.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct WaitTime {
 struct Waits {
     calls: u32,
     turns: u32,
-    /// How much of its own work has a turn.
+    /// The number of its closures that have a turn.
     computing: u32,
     /// For how long some wait was under way, until `counted`.
     taken: Duration,
@@ -62,7 +62,7 @@ impl WaitTime {
         self.count(|waits| waits.turns += 1);
     }
 
-    /// Notes that it waits for one less, which was given up.
+    /// Notes that a closure that waited was given up.
     pub(crate) fn end_turn(&self) {
         self.count(|waits| waits.turns -= 1);
     }
@@ -75,7 +75,7 @@ impl WaitTime {
         });
     }
 
-    /// Notes that the turn of its work has ended.
+    /// Notes that a turn has ended.
     pub(crate) fn end_computing(&self) {
         self.count(|waits| waits.computing -= 1);
     }

@@ -69,7 +69,7 @@ struct Run {
     in_all: usize,
     /// It was more than may do without.
     is_tried: bool,
-    /// Its step was dropped: what is heard of it then tells nothing, though its slot may not be free yet.
+    /// Its step was dropped. Later news of its calls is ignored, and it may still hold its slot.
     is_dropped: bool,
     /// The dependencies that it uses.
     uses: BTreeMap<usize, Use>,
@@ -259,11 +259,11 @@ impl Without {
     pub(super) fn lacks(&mut self, run: u64, used: usize, how: Lacks, now: Duration) {
         self.look(now);
         let calls = self.calls;
-        let Some(run) = self.runs.get_mut(&run).filter(|run| !run.is_dropped) else { return };
+        let Some(run) = self.run_in_step(run) else { return };
         let age = now.saturating_sub(run.began);
         let Some(its) = run.uses.get_mut(&used) else { return };
         let is_first = its.lack.is_none() && its.answered.is_none();
-        let before = its.lack.filter(|lack| !lack.is_over);
+        let before = its.current_lack().copied();
         let new = Lack { since: now, by_call: false, refused: None, is_over: false };
         let lack = its.lack.insert(before.unwrap_or(new));
         lack.by_call |= how != Lacks::Looked;
@@ -275,8 +275,8 @@ impl Without {
         }
     }
 
-    /// What was seen of it before tells nothing any more. The first call of its run came so long after the beginning; zero for a
-    /// later one.
+    /// Counts a lack, and forgets the signs that the dependency serves. `first_call` is how long after its beginning the
+    /// run made its first call; zero for a later call.
     fn note_lack(&mut self, used: usize, first_call: Duration, now: Duration) {
         let is_lone = self.is_quiet(used, QUIET_FOR_LAST, now);
         let row = self.in_row.entry(used).or_default();
@@ -348,11 +348,10 @@ impl Without {
         }
     }
 
-    /// A call was answered. While some do without, others may be answered all the time, so it is kept how late jobs call.
+    /// Ends the row of lacks, because a call was answered. Keeps how late jobs call while any run does without or the
+    /// dependency is suspected: calls of other jobs may be answered all that time.
     fn end_row(&mut self, used: usize) {
-        let lacks = |run: &Run| {
-            run.uses.get(&used).is_some_and(|its| its.lack.as_ref().is_some_and(|lack| !lack.is_over))
-        };
+        let lacks = |run: &Run| run.uses.get(&used).is_some_and(|its| its.current_lack().is_some());
         if self.suspicion(used).is_none() && !self.runs.values().any(lacks) {
             self.in_row.remove(&used);
         } else if let Some(row) = self.in_row.get_mut(&used) {
@@ -372,8 +371,13 @@ impl Without {
         }
     }
 
+    /// Returns the run unless its step was dropped.
+    fn run_in_step(&mut self, run: u64) -> Option<&mut Run> {
+        self.runs.get_mut(&run).filter(|run| !run.is_dropped)
+    }
+
     fn use_of(&mut self, run: u64, used: usize) -> Option<&mut Use> {
-        self.runs.get_mut(&run).filter(|run| !run.is_dropped)?.uses.get_mut(&used)
+        self.run_in_step(run)?.uses.get_mut(&used)
     }
 
     /// Its slot is free, or it uses nothing any more.
@@ -382,7 +386,8 @@ impl Without {
         self.runs.remove(&run);
     }
 
-    /// Its step ends, or is dropped, and its calls with it. What that computes may hold its slot on, and does without as before.
+    /// Ends the step of a run, and its calls with it. Work that the step computes may still hold the slot, so the run counts
+    /// as before.
     pub(super) fn drop_step(&mut self, run: u64, now: Duration) {
         self.look(now);
         self.show_what_was_not_lacked(run, now);
@@ -486,6 +491,11 @@ impl Run {
 }
 
 impl Use {
+    /// Returns its lack, unless that is over.
+    fn current_lack(&self) -> Option<&Lack> {
+        self.lack.as_ref().filter(|lack| !lack.is_over)
+    }
+
     /// A call has ended. Returns when it began.
     fn end_call(&mut self, number: u64) -> Option<Duration> {
         let at = self.calls.iter().position(|(call, _)| *call == number)?;
@@ -495,7 +505,7 @@ impl Use {
     /// Whether its run has done without for long, or waited for an answer `in_vain`.
     fn is_in_want(&self, in_vain: bool, at: Duration) -> bool {
         let mut waits = self.calls.iter().filter(|_| in_vain).map(|(_, began)| *began);
-        self.lack.as_ref().is_some_and(|lack| lack.since + LONG <= at && !lack.is_over)
+        self.current_lack().is_some_and(|lack| lack.since + LONG <= at)
             || waits.any(|began| began + LONG <= at)
     }
 }

@@ -41,7 +41,7 @@ struct State {
     last_number: u64,
 }
 
-/// Messages, of which no operation but a count looks at all.
+/// Messages with their indexes: only a count scans all of them.
 #[derive(Debug, Default)]
 struct Messages {
     /// By number, which is the same for the whole life of a message. The receipts contain the numbers.
@@ -298,6 +298,7 @@ impl Messages {
         if self.line.is_empty() { self.later.first().map(|(at, ..)| *at) } else { Some(now) }
     }
 
+    /// Moves the messages of the line back among the later ones.
     fn leave_line(&mut self) {
         for (place, number) in mem::take(&mut self.line) {
             let receivable_at = self.all.get(&number).map(|message| message.receivable_at);
@@ -344,7 +345,7 @@ impl Messages {
         }
     }
 
-    /// Makes the message that `receipt` holds receivable from `until` on, and changes it so.
+    /// Makes the message that `receipt` holds receivable from `until` on, and applies `change` to it.
     fn release(
         &mut self,
         operation: &'static str,

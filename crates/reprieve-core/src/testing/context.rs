@@ -109,7 +109,7 @@ impl TestContext {
             states: SharedStates::default(),
             dependencies: Arc::new([]),
             waits_for: OnceLock::new(),
-            // Nobody looks, as a worker does, so nothing waits behind what a step gave up.
+            // Without a worker, work that a step gave up would keep its turn until it ends.
             computing: Arc::new(Turns::new(usize::MAX)),
             slots: OnceLock::new(),
             time_limit: TimeLimit::default(),

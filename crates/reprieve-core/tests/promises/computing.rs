@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use reprieve_core::memory;
 use reprieve_core::worker::{Limits, Settings, Worker};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
+use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -97,12 +98,15 @@ impl Job for Many {
     }
 }
 
-async fn send_many(blocking: &Blocking, jobs: usize, count: usize) {
-    let all = vec![NewJob::of::<Many>(&count).unwrap(); jobs];
+async fn send<J: Job>(blocking: &Blocking, args: &J::Args, count: usize)
+where
+    J::Args: Serialize,
+{
+    let all = vec![NewJob::of::<J>(args).unwrap(); count];
     Producer::new(blocking.store.clone()).enqueue(all).await.unwrap();
 }
 
-/// What computes for long, and what computes for an instant.
+/// Jobs that compute for long, jobs that compute for an instant, and the leave of the former.
 fn long_and_short() -> (Compute<false>, Compute<true>, mpsc::Sender<()>) {
     let (leave, until_leave) = mpsc::channel();
     let (until_leave, begun) = (Arc::new(Mutex::new(until_leave)), Arc::new(AtomicUsize::new(0)));
@@ -118,12 +122,11 @@ async fn steps_that_time_out_begin_nothing_that_waited_and_others_compute_in_the
     let blocking = start(4 * turns, Limits::default(), |worker| {
         worker.job(Many(long)).limits::<Many>(limits).job(short)
     });
-    send_many(&blocking, 2 * turns, 30).await;
+    send::<Many>(&blocking, &30, 2 * turns).await;
     until(|| begun.load(Relaxed) == turns).await;
     within(secs(60), "the timeouts", async || poisoned(&blocking.store).await.len() == 2 * turns).await;
     assert_eq!(begun.load(Relaxed), turns);
-    let others = vec![NewJob::of::<Compute<true>>(&()).unwrap(); 10];
-    Producer::new(blocking.store.clone()).enqueue(others).await.unwrap();
+    send::<Compute<true>>(&blocking, &(), 10).await;
     emptied(&blocking.store, secs(60)).await;
     assert_eq!(begun.load(Relaxed), turns + 10);
     drop(leave);
@@ -140,10 +143,9 @@ async fn a_job_that_waits_for_a_turn_while_its_own_work_does_not_return_stands_s
         let blocking = start(8 * turns, Limits::default(), |worker| {
             worker.job(Many(long)).limits::<Many>(limits).job(short)
         });
-        send_many(&blocking, jobs, count).await;
+        send::<Many>(&blocking, &count, jobs).await;
         within(secs(120), "the ends", async || poisoned(&blocking.store).await.len() == jobs).await;
-        let others = vec![NewJob::of::<Compute<true>>(&()).unwrap(); 10];
-        Producer::new(blocking.store.clone()).enqueue(others).await.unwrap();
+        send::<Compute<true>>(&blocking, &(), 10).await;
         emptied(&blocking.store, secs(60)).await;
         drop(leave);
         blocking.end();
@@ -186,13 +188,10 @@ async fn a_job_that_waits_for_its_turn_to_compute_does_not_stand_still() {
         let limits = Limits { stall_after: Some(secs(10)), ..Limits::default() };
         worker.job(long).job(short).limits::<Compute<true>>(limits)
     });
-    let enqueue = async |job: NewJob| {
-        Producer::new(blocking.store.clone()).enqueue(vec![job; turns]).await.unwrap();
-    };
-    enqueue(NewJob::of::<Compute<false>>(&()).unwrap()).await;
+    send::<Compute<false>>(&blocking, &(), turns).await;
     within(secs(60), "the first jobs", async || jobs_of(&blocking).await.len() == turns).await;
     until(|| begun.load(Relaxed) == turns).await;
-    enqueue(NewJob::of::<Compute<true>>(&()).unwrap()).await;
+    send::<Compute<true>>(&blocking, &(), turns).await;
     within(secs(60), "the others", async || jobs_of(&blocking).await.len() == 2 * turns).await;
     // Their threads have another clock, by which they show that they are there; without that it counts for an hour.
     sleep(secs(3_000)).await;
@@ -213,8 +212,7 @@ async fn a_computation_that_its_step_does_not_wait_for_yet_takes_no_turn_from_ot
     let job = Pair { leave: leaves, waiting: Arc::default(), done: Arc::default() };
     let pair = job.clone();
     let blocking = start(jobs, Limits::default(), |worker| worker.job(pair));
-    let all = vec![NewJob::of::<Pair>(&()).unwrap(); jobs];
-    Producer::new(blocking.store.clone()).enqueue(all).await.unwrap();
+    send::<Pair>(&blocking, &(), jobs).await;
     within(secs(60), "all", async || jobs_of(&blocking).await.len() == jobs).await;
     until(|| job.waiting.load(Relaxed) == jobs).await;
     drop(leave);
