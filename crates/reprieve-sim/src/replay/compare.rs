@@ -1,6 +1,6 @@
 //! Where the report of the ledger differs from the counts of the journal, and where the fleet broke a promise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
@@ -48,6 +48,32 @@ impl Findings {
         if !holds {
             self.0.push(otherwise.to_string());
         }
+    }
+}
+
+/// How many held jobs a report may tell, where last reports may not tell of all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Range {
+    least: u64,
+    most: u64,
+}
+
+impl Range {
+    fn of<'a>(interruptions: impl Iterator<Item = &'a Interrupted>) -> Self {
+        let mut range = Self::default();
+        for it in interruptions {
+            it.possible_jobs().into_iter().for_each(|job| range.add(it, job));
+        }
+        range
+    }
+
+    fn add(&mut self, interrupted: &Interrupted, job: usize) {
+        self.least += u64::from(!interrupted.unsure.contains_key(&job));
+        self.most += 1;
+    }
+
+    const fn contains(self, reported: u64) -> bool {
+        self.least <= reported && reported <= self.most
     }
 }
 
@@ -186,19 +212,24 @@ impl Replay {
 
     fn compare_interruptions(&self, counted: &[Interrupted], findings: &mut Findings) {
         let reported: Vec<_> =
-            self.summary.interruptions.iter().map(|it| (it.kind.as_str(), it.count, it.held)).collect();
-        let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+            self.summary.interruptions.iter().map(|it| (it.kind.as_str(), it.count)).collect();
+        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         for it in counted {
-            let (count, held) = kinds.entry(it.kind).or_default();
-            (*count, *held) = (*count + 1, *held + it.jobs.len() as u64);
+            *kinds.entry(it.kind).or_default() += 1;
         }
-        let kinds: Vec<_> = kinds.into_iter().map(|(kind, (count, held))| (kind, count, held)).collect();
-        findings.same("interruptions and held jobs", reported, kinds);
+        findings.same("interruptions", reported, kinds.into_iter().collect());
         for kind in &self.summary.interruptions {
             let of_kind: Vec<_> = counted.iter().filter(|it| it.kind == kind.kind).collect();
+            let held = Range::of(of_kind.iter().copied());
+            findings.holds(
+                held.contains(kind.held),
+                format!("held by {}: the report says {}, the journal {held:?}", kind.kind, kind.held),
+            );
             let jobs: u32 = of_kind.iter().map(|it| u32::try_from(it.jobs.len()).unwrap_or(0)).sum();
             // What a dead worker did after its last report is not known to anybody.
             let within = if kind.kind == "died" { REPORT_EVERY * jobs } else { NETWORK * 2 * jobs };
+            let within =
+                of_kind.iter().flat_map(|it| it.unsure.values()).fold(within, |sum, work| sum + *work);
             let (lost, kept) =
                 (of_kind.iter().map(|it| it.lost).sum(), of_kind.iter().map(|it| it.kept).sum());
             findings.near(format!("work lost by {}", kind.kind), millis(kind.work_lost_ms), lost, within);
@@ -211,11 +242,11 @@ impl Replay {
         for entry in &self.entries.interruptions {
             let of = counted.iter().find(|it| format!("p{}", it.process) == entry.worker.as_str());
             let Some(of) = of else { continue };
-            let mut jobs = of.jobs.iter().map(|job| self.plan.jobs[*job].id()).collect::<Vec<_>>();
-            let mut reported = entry.jobs.iter().map(|job| job.as_str().to_owned()).collect::<Vec<_>>();
-            jobs.sort();
-            reported.sort();
-            findings.same(format!("jobs of p{}", of.process), reported, jobs);
+            let id = |job: &usize| self.plan.jobs[*job].id();
+            let unsure: BTreeSet<_> = of.unsure.keys().map(id).collect();
+            let reported: BTreeSet<_> = entry.jobs.iter().map(|job| job.as_str().to_owned()).collect();
+            let jobs = of.jobs.iter().map(id).collect();
+            findings.same(format!("jobs of p{}", of.process), &reported - &unsure, &jobs - &unsure);
             let How::Drained(report) = &entry.how else { continue };
             let reported = (report.released_saved, report.released_cut, report.finished);
             let counted = (of.saved, of.cut, of.finished);
@@ -244,28 +275,31 @@ impl Replay {
     }
 
     fn compare_jobs(&self, tally: &Tally, findings: &mut Findings) {
-        let mut counted: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-        for job in tally.interruptions.iter().flat_map(|it| &it.jobs) {
-            counted.entry(*job).or_default().0 += 1;
+        let mut interruptions: BTreeMap<usize, Range> = BTreeMap::new();
+        for it in &tally.interruptions {
+            for job in it.possible_jobs() {
+                interruptions.entry(job).or_default().add(it, job);
+            }
         }
-        for (job, failures) in &tally.failures_of {
-            counted.entry(*job).or_default().1 = *failures;
-        }
-        let mut fewest = u64::MAX;
+        let failures_of = |job: usize| tally.failures_of.get(&job).copied().unwrap_or_default();
+        let (mut fewest, mut among) = (u64::MAX, BTreeSet::new());
         for hit in &self.summary.jobs {
             let march = self.plan.jobs.iter().find(|march| march.id() == hit.job.as_str());
-            let of_job = march.and_then(|march| counted.remove(&march.number)).unwrap_or_default();
-            findings.same(
-                format!("interruptions and failures of {}", hit.job),
-                (hit.interruptions, hit.failures),
-                of_job,
+            let of_job =
+                march.and_then(|march| interruptions.get(&march.number)).copied().unwrap_or_default();
+            let failures = march.map(|march| failures_of(march.number)).unwrap_or_default();
+            among.extend(march.map(|march| march.number));
+            findings.holds(
+                of_job.contains(hit.interruptions) && hit.failures == failures,
+                format!("{} was hit {of_job:?} times and failed {failures} times: {hit:?}", hit.job),
             );
             fewest = fewest.min(hit.interruptions + hit.failures);
         }
-        let most =
-            counted.values().map(|(interruptions, failures)| interruptions + failures).max().unwrap_or(0);
-        findings
-            .holds(most <= fewest, format!("a job that was hit {most} times is not among those hit most"));
+        for march in self.plan.jobs.iter().filter(|march| !among.contains(&march.number)) {
+            let least = interruptions.get(&march.number).map_or(0, |it| it.least) + failures_of(march.number);
+            let otherwise = format!("{} was hit {least} times, and is not among those hit most", march.id());
+            findings.holds(least <= fewest, otherwise);
+        }
     }
 
     fn compare_failures(&self, tally: &Tally, findings: &mut Findings) {
@@ -404,6 +438,93 @@ impl Replay {
             What::Written { job, saved: true, .. } => Some(*job),
             _ => None,
         });
-        saved.collect::<std::collections::BTreeSet<_>>().len()
+        saved.collect::<BTreeSet<_>>().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reprieve_core::ledger::{Death, Entries, Interruption, Machine, Summary};
+    use reprieve_core::{JobId, MessageId, WorkerId};
+
+    use super::super::journal::Noted;
+    use super::super::plan::Plan;
+    use super::super::trace::Trace;
+    use super::*;
+    use crate::fleet::Event;
+
+    const KILLED_AT: Duration = Duration::from_secs(100);
+
+    /// What a process did that was killed, and the death that the ledger has, with these jobs.
+    fn killed(calls: impl IntoIterator<Item = (u64, What)>, reported: &[usize]) -> Replay {
+        let plan = Plan::of(Trace::P3);
+        let sent = [0, 1].map(|job| {
+            let what = What::Sent { job, message: message(job), generation: 0 };
+            Event { at: Duration::ZERO, process: None, what }
+        });
+        let calls = calls.into_iter().map(|(at, what)| Event { at: millis(at), process: Some(1), what });
+        let calls = sent.into_iter().chain(calls).collect();
+        let journal = [
+            (Duration::ZERO, Happened::Started { machine: 0, process: 1 }),
+            (KILLED_AT, Happened::Killed { process: 1 }),
+        ];
+        let death = Interruption {
+            worker: WorkerId::new("p1"),
+            boot: "boot-0".to_owned(),
+            machine: Machine::default(),
+            queue: String::new(),
+            at_unix_ms: 100_000,
+            jobs: reported.iter().map(|job| JobId::parse(plan.jobs[*job].id()).expect("an id")).collect(),
+            how: How::Died(Death { held: reported.len() as u64, ..Death::default() }),
+        };
+        let entries = Entries { interruptions: vec![death], ..Entries::default() };
+        let summary = Summary::of(&entries, &[], 0, 200_000);
+        Replay {
+            plan,
+            journal: journal.map(|(at, what)| Noted { at, what }).into(),
+            calls,
+            entries,
+            reports: Vec::new(),
+            summary,
+            results: BTreeMap::new(),
+            letters: Vec::new(),
+            lasted: KILLED_AT * 2,
+        }
+    }
+
+    fn message(job: usize) -> MessageId {
+        MessageId::new(format!("m{job}"))
+    }
+
+    fn received(job: usize) -> What {
+        What::Received { message: message(job), count: 1, lease: Duration::from_secs(200) }
+    }
+
+    fn differences(replay: &Replay) -> Vec<String> {
+        let (tally, mut findings) = (Tally::of(replay), Findings::default());
+        replay.compare_interruptions(&tally.interruptions, &mut findings);
+        replay.compare_drains(&tally.interruptions, &mut findings);
+        replay.compare_jobs(&tally, &mut findings);
+        findings.0
+    }
+
+    #[test]
+    fn a_last_report_may_lack_only_what_came_in_the_second_before_the_death() {
+        for (at, differing) in [(99_400, 0), (90_000, 2)] {
+            let found = differences(&killed([(1_000, received(0)), (at, received(1))], &[0]));
+            assert_eq!(found.len(), differing, "received at {at}: {found:?}");
+        }
+        let found = differences(&killed([(1_000, received(0)), (99_400, received(1))], &[0, 1]));
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_last_report_may_tell_only_of_what_ended_in_the_second_before_the_death() {
+        let calls =
+            |at| [(1_000, received(0)), (1_000, received(1)), (at, What::Completed { message: message(1) })];
+        for (at, differing) in [(99_400, 0), (90_000, 3)] {
+            let found = differences(&killed(calls(at), &[0, 1]));
+            assert_eq!(found.len(), differing, "ended at {at}: {found:?}");
+        }
     }
 }

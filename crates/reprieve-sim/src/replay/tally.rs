@@ -1,8 +1,10 @@
 //! Counts of what happened, from the journal and from the workers' calls to the store. They are what a perfect ledger
 //! could know: of a machine that was cut off, only what was so before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use reprieve_core::MessageId;
 
 use super::jobs::{Habit, KINDS};
 use super::journal::{Happened, Noted, StepEnd};
@@ -38,6 +40,8 @@ pub(super) struct Interrupted {
     pub(super) kind: &'static str,
     /// The jobs that it held.
     pub(super) jobs: Vec<usize>,
+    /// Those that it began or ceased to hold so late that its last report may not tell, and their work. None of a drain.
+    pub(super) unsure: BTreeMap<usize, Duration>,
     /// How the drain left them: those that were saved and cut, and those that ended.
     pub(super) saved: u64,
     pub(super) cut: u64,
@@ -46,6 +50,13 @@ pub(super) struct Interrupted {
     pub(super) released: Option<Duration>,
     pub(super) lost: Duration,
     pub(super) kept: Duration,
+}
+
+impl Interrupted {
+    /// Those that it may have held by its last report.
+    pub(super) fn possible_jobs(&self) -> BTreeSet<usize> {
+        self.jobs.iter().chain(self.unsure.keys()).copied().collect()
+    }
 }
 
 /// The failures of one kind of job for one reason.
@@ -213,11 +224,15 @@ impl Reader<'_> {
             lost += at.saturating_sub(saved);
             kept += saved.saturating_sub(began);
         }
-        let nothing = || Interrupted {
+        let unsure = unreported(self.calls, process.number, at).into_iter();
+        let unsure =
+            unsure.map(|job| (job, at.saturating_sub(self.work(process.number, job, at).0))).collect();
+        let died = Interrupted {
             process: process.number,
             at,
             kind: "died",
-            jobs: Vec::new(),
+            jobs,
+            unsure,
             saved: 0,
             cut: 0,
             finished: 0,
@@ -225,7 +240,7 @@ impl Reader<'_> {
             lost,
             kept,
         };
-        (!jobs.is_empty()).then(|| Interrupted { jobs, ..nothing() })
+        (!died.jobs.is_empty()).then_some(died)
     }
 
     fn drain(&self, process: &Process, at: Duration, kind: &'static str) -> Interrupted {
@@ -252,7 +267,8 @@ impl Reader<'_> {
         }
         let later = self.calls.iter().filter(|it| it.process == Some(number) && it.at >= at);
         let released = later.filter(|it| matches!(it.what, What::Released { .. })).map(|it| it.at).max();
-        Interrupted { process: number, at, kind, jobs, saved, cut, finished, released, lost, kept }
+        let unsure = BTreeMap::new();
+        Interrupted { process: number, at, kind, jobs, unsure, saved, cut, finished, released, lost, kept }
     }
 
     /// The drains of the machines that reported themselves as unhealthy.
@@ -370,6 +386,24 @@ const AFTER_STEP: Duration = Duration::from_millis(500);
 /// How long ago a machine that is seen to be unhealthy was healthy at most, with its drain.
 const PROBE: Duration = Duration::from_secs(45);
 
+/// How old a worker's last report is at most when it knew of nothing new: it looks every second, and must hear of it and
+/// tell it.
+const NEWS_EVERY: Duration = Duration::from_millis(1_500);
+
+/// The jobs that a process received or let go of since its last report before `at`.
+fn unreported(calls: &[Event], process: u32, at: Duration) -> Vec<usize> {
+    let since = at.saturating_sub(NEWS_EVERY);
+    let of_call = |it: &Event| match &it.what {
+        What::Received { message, .. }
+        | What::Completed { message }
+        | What::Released { message, .. }
+        | What::DeadLettered { message, .. } => Some(message.clone()),
+        _ => None,
+    };
+    let late = calls.iter().filter(|it| it.process == Some(process) && (since..at).contains(&it.at));
+    jobs_of(calls, &late.filter_map(of_call).collect())
+}
+
 /// The jobs whose messages a process had a lease of.
 pub(super) fn held(calls: &[Event], process: u32, at: Duration) -> Vec<usize> {
     let mut until = BTreeMap::new();
@@ -387,8 +421,13 @@ pub(super) fn held(calls: &[Event], process: u32, at: Duration) -> Vec<usize> {
         }
     }
     until.retain(|_, until| *until > at);
+    jobs_of(calls, &until.into_keys().cloned().collect())
+}
+
+/// The jobs of these messages.
+fn jobs_of(calls: &[Event], messages: &BTreeSet<MessageId>) -> Vec<usize> {
     let of_message = |it: &Event| match &it.what {
-        What::Sent { job, message, .. } if until.contains_key(message) => Some(*job),
+        What::Sent { job, message, .. } if messages.contains(message) => Some(*job),
         _ => None,
     };
     calls.iter().filter_map(of_message).collect()
