@@ -70,6 +70,10 @@ pub struct DependencyReport {
     /// Since when. `None` from workers of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refuses_since_unix_ms: Option<i64>,
+    /// Since when the kinds that use it have a part of the slots although it serves, because jobs that do without it hold
+    /// theirs for long. `None` from workers of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_since_unix_ms: Option<i64>,
     /// When it is tried next; `None` while the breaker is closed and nothing is refused.
     pub next_look_unix_ms: Option<i64>,
     /// For when it has announced a maintenance.
@@ -79,9 +83,10 @@ pub struct DependencyReport {
 }
 
 impl DependencyReport {
-    /// The states in metrics and in `reprieve status`: those of a breaker, and `refuses` of a closed one.
-    pub const STATES: [&str; 4] = [
+    /// The states in metrics and in `reprieve status`: those of a breaker, and `limited` and `refuses` of a closed one.
+    pub const STATES: [&str; 5] = [
         BreakerState::Closed.as_str(),
+        LIMITED,
         REFUSES,
         BreakerState::HalfOpen.as_str(),
         BreakerState::Open.as_str(),
@@ -91,17 +96,21 @@ impl DependencyReport {
     /// breaker's alone, so that workers of other versions can read it.
     #[must_use]
     pub fn shown(&self) -> (&'static str, i64) {
-        match (self.state, &self.refuses) {
-            (BreakerState::Closed, Some(_)) => {
+        match (self.state, &self.refuses, self.limited_since_unix_ms) {
+            (BreakerState::Closed, Some(_), _) => {
                 (REFUSES, self.refuses_since_unix_ms.unwrap_or(self.since_unix_ms))
             }
-            (state, _) => (state.as_str(), self.since_unix_ms),
+            (BreakerState::Closed, None, Some(since)) => (LIMITED, since),
+            (state, ..) => (state.as_str(), self.since_unix_ms),
         }
     }
 }
 
 /// The state of a dependency that serves and refuses what jobs that need it do.
 const REFUSES: &str = "refuses";
+
+/// The state of one that serves, while jobs that do without it hold their slots for long.
+const LIMITED: &str = "limited";
 
 /// A service that jobs call, and that may be away for a while. A panic in one of its methods, or in a drop of its future,
 /// counts as a failure of that call: a probe fails, a look finds that it refuses all, and announcements are heard again ten

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::without::{Share, Without};
+use super::without::{News, Share, Without};
+use crate::clock::unix_millis;
 
 /// Clones are of the same ones.
 #[derive(Clone)]
@@ -15,6 +16,7 @@ pub(crate) struct Users(Arc<Inner>);
 
 struct Inner {
     began: Instant,
+    began_unix_ms: i64,
     /// The names of the dependencies, by their numbers.
     names: Mutex<Vec<String>>,
     without: Mutex<Without>,
@@ -25,7 +27,8 @@ struct Inner {
 impl Default for Users {
     fn default() -> Self {
         let (names, without, runs) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { began: Instant::now(), names, without, runs }))
+        let (began, began_unix_ms) = (Instant::now(), unix_millis());
+        Self(Arc::new(Inner { began, began_unix_ms, names, without, runs }))
     }
 }
 
@@ -77,21 +80,34 @@ impl Users {
         may_begin.then(|| Using { users: self.clone(), run })
     }
 
+    /// Returns since when those that use this dependency have a part of the slots, because jobs that do without it hold
+    /// theirs for long. By the clock at the beginning, so that it stays the same.
+    pub(super) fn limited_since_unix_ms(&self, number: usize) -> Option<i64> {
+        let since = self.turn(|without, now| without.suspected_since(number, now))?;
+        let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        Some(self.0.began_unix_ms.saturating_add(since))
+    }
+
     /// No code panics while it holds the lock. Nothing else is locked meanwhile.
     pub(super) fn turn<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
-        let (turned, suspected) = {
+        let (turned, news) = {
             let mut without = self.0.without.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = without.suspicions();
-            let turned = turn(&mut without, self.0.began.elapsed());
-            (turned, (without.suspicions() != before).then(|| without.all_suspected()))
+            (turn(&mut without, self.0.began.elapsed()), without.take_news())
         };
-        if let Some(suspected) = suspected {
-            let names = self.names().clone();
-            let of = suspected.iter().filter_map(|number| names.get(*number).map(String::as_str));
-            tracing::info!(
-                dependencies = of.collect::<Vec<_>>().join(", "),
-                "jobs that do without dependencies hold their slots for long; others have the rest of them"
-            );
+        for one in news {
+            let name = |number: usize| self.names().get(number).cloned();
+            match one {
+                News::Suspected(number) => tracing::info!(
+                    dependency = name(number),
+                    "jobs that do without a dependency hold their slots for long; jobs that use it have a part of the slots"
+                ),
+                News::Over(number) => {
+                    tracing::info!(
+                        dependency = name(number),
+                        "jobs that use a dependency may have all slots again"
+                    );
+                }
+            }
         }
         turned
     }

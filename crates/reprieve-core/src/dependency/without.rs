@@ -39,8 +39,8 @@ pub(super) struct Without {
     slots: usize,
     /// What jobs did without for so long that others waited for their slots, also that of before.
     suspected: BTreeMap<usize, Suspicion>,
-    /// How often any was suspected.
-    suspicions: u64,
+    /// What was suspected, and what is so no longer, since this was taken.
+    news: Vec<News>,
     /// How many calls have begun.
     calls: u64,
     /// How many calls of each have failed in a row, since the last answer, that took long.
@@ -112,6 +112,13 @@ struct Suspicion {
     /// How many that were tried have shown that since.
     well: usize,
     ended: Option<Duration>,
+}
+
+/// What others are to hear of a dependency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Suspected(usize),
+    Over(usize),
 }
 
 /// How one more job is counted, and among how many.
@@ -415,20 +422,21 @@ impl Without {
         self.suspicion(used).is_some()
     }
 
-    /// Returns how often any was suspected.
-    pub(super) fn suspicions(&self) -> u64 {
-        self.suspicions
+    /// Takes the news.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
     }
 
-    /// Returns which ones are.
-    pub(super) fn all_suspected(&self) -> Vec<usize> {
-        self.suspected.keys().copied().filter(|used| self.suspicion(*used).is_some()).collect()
+    /// Returns since when it is suspected.
+    pub(super) fn suspected_since(&mut self, used: usize, now: Duration) -> Option<Duration> {
+        self.look(now);
+        self.suspicion(used).map(|it| it.since)
     }
 
     /// Returns for how long it has been suspected, and no longer than until one more job is tried.
     pub(super) fn suspected_for(&mut self, used: usize, now: Duration) -> Duration {
-        self.look(now);
-        self.suspicion(used).map_or(Duration::ZERO, |it| now.saturating_sub(it.since).min(QUIET))
+        let since = self.suspected_since(used, now);
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since).min(QUIET))
     }
 
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
@@ -457,7 +465,7 @@ impl Without {
         let pause = again.map_or(PAUSE_MIN, |it| (it.pause * 2).min(PAUSE_MAX));
         let suspicion = Suspicion { since: now, pause, many: now, serves: None, well: 0, ended: None };
         self.suspected.insert(used, suspicion);
-        self.suspicions += 1;
+        self.news.push(News::Suspected(used));
     }
 
     /// Ends those that are over. Returns whether some jobs that do without count no more.
@@ -472,7 +480,10 @@ impl Without {
             let serves = it.serves.is_some_and(|since| since + LONG <= now);
             let have_enough_fared_well = it.well >= ENOUGH;
             let is_over = serves && it.many.max(lacked) + it.pause <= now || have_enough_fared_well;
-            it.ended = is_over.then_some(now);
+            if is_over {
+                it.ended = Some(now);
+                self.news.push(News::Over(*used));
+            }
             if have_enough_fared_well {
                 let lacks = self.runs.values_mut().filter_map(|run| run.uses.get_mut(used)?.lack.as_mut());
                 lacks.for_each(|lack| lack.is_over = true);

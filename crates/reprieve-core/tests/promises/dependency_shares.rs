@@ -321,6 +321,39 @@ async fn services_that_come_and_go_by_turns_leave_half_of_the_slots_to_others() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_jobs_that_do_without_hold_their_slots_for_long_the_report_and_the_metrics_say_so() {
+    let (store, using) = (memory::store(), Using::new((20, 30)));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", Arc::new(Service::default()));
+    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
+    let worker = start_built(worker);
+    let shown = async || {
+        let reports = store.roster.reports(secs(60)).await.unwrap();
+        reports.first().and_then(|report| report.dependencies.first().cloned())
+    };
+    let is_in = |state: &str, is: u8| {
+        let line = format!("reprieve_dependency_state{{dependency=\"one\",state=\"{state}\"}} {is}");
+        worker.monitor.telemetry().encode().contains(&line)
+    };
+    within(secs(30), "it is shown", async || shown().await.is_some()).await;
+    sleep(secs(10)).await;
+    let before = shown().await.unwrap();
+    assert_eq!((before.shown().0, before.limited_since_unix_ms), ("closed", None));
+    using.set(Calls::Refuse);
+    enqueue_of::<One>(&store, 40).await;
+    within(secs(30), "it is limited", async || shown().await.unwrap().limited_since_unix_ms.is_some()).await;
+    let first = shown().await.unwrap();
+    let (state, since) = first.shown();
+    assert!(state == "limited" && since >= before.since_unix_ms + 2_000, "{first:?}");
+    assert!(is_in("limited", 1) && is_in("closed", 0), "{}", worker.monitor.telemetry().encode());
+    sleep(secs(20)).await;
+    assert_eq!(shown().await.unwrap(), first, "it is told once");
+    using.set(Calls::Serve);
+    within(secs(600), "it serves", async || shown().await.unwrap().shown().0 == "closed").await;
+    within(secs(5), "the metrics agree", async || is_in("closed", 1) && is_in("limited", 0)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_that_are_dropped_with_their_jobs_take_no_slots_from_the_next_ones() {
     let (store, using) = (memory::store(), Using::new(A_MINUTE));
     let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });

@@ -208,7 +208,10 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         let replicas = all.iter().any(|one| one.avoids_replicas).then(|| "replicas are avoided".to_owned());
         let refuses = all.iter().find_map(|one| one.refuses.as_deref());
         let refuses = refuses.map(|what| format!("{}, so jobs that need it wait", cut(&plain(what))));
-        let why: Vec<_> = why.into_iter().chain(refuses).chain(scheduled).chain(replicas).collect();
+        let limited = all.iter().any(|one| one.limited_since_unix_ms.is_some());
+        let limited = limited.then(|| "jobs that do without it hold their slots for long".to_owned());
+        let why: Vec<_> =
+            why.into_iter().chain(refuses).chain(limited).chain(scheduled).chain(replicas).collect();
         let dash = || "-".to_owned();
         [
             plain(&all[0].name),
@@ -528,6 +531,7 @@ mod tests {
             why: why.map(str::to_owned),
             refuses: None,
             refuses_since_unix_ms: None,
+            limited_since_unix_ms: None,
             next_look_unix_ms: why.map(|_| 1_700_000_000_000 + 5_000),
             scheduled_unix_ms: None,
             avoids_replicas: false,
@@ -540,11 +544,14 @@ mod tests {
         let refuses = Some("it refuses writes (OOM)".to_owned());
         let refuses_since_unix_ms = Some(1_700_000_000_000 - 9_000);
         let full = DependencyReport { refuses, refuses_since_unix_ms, ..of(BreakerState::Closed, None) };
-        let workers = [of(BreakerState::Closed, None), away.clone(), full, away].map(worker).into();
+        let limited_since_unix_ms = Some(1_700_000_000_000 - 30_000);
+        let slow = DependencyReport { limited_since_unix_ms, ..of(BreakerState::Closed, None) };
+        let workers = [of(BreakerState::Closed, None), away.clone(), full, away, slow].map(worker).into();
         let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
         let rows = [
             ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
             ["cache", "refuses", "9s ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],
+            ["cache", "limited", "30s ago", "1", "-", "jobs that do without it hold their slots for long"],
             ["cache", "closed", "1m ago", "1", "-", "-"],
         ];
         assert_eq!(dependencies(&status), rows.map(|row| row.map(str::to_owned)));
