@@ -14,6 +14,9 @@ use super::link::Link;
 use super::process::Process;
 use super::records::number;
 
+/// How often a worker may report at most, as in a storage account.
+pub(crate) const PACE: Duration = Duration::from_secs(5);
+
 /// The blobs at the other end of a [`Link`].
 #[derive(Debug)]
 pub(crate) struct FarBlobs {
@@ -167,6 +170,6 @@ impl Roster for FarRoster {
     }
 
     fn pace(&self) -> Duration {
-        Duration::from_secs(5)
+        PACE
     }
 }

@@ -22,7 +22,7 @@ mod world;
 
 use std::time::{Duration, UNIX_EPOCH};
 
-pub(crate) use blobs::{FarBlobs, FarRoster};
+pub(crate) use blobs::{FarBlobs, FarRoster, PACE};
 pub use checker::{Violation, check};
 pub use history::{Cause, Event, History, What};
 pub(crate) use link::Link;

@@ -1,7 +1,7 @@
 //! Where the report of the ledger differs from the counts of the journal, and where the fleet broke a promise.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Debug, Display};
+use std::fmt::{self, Debug, Display, Formatter};
 use std::time::Duration;
 
 use reprieve_core::ledger::{How, Spread};
@@ -21,6 +21,9 @@ const NETWORK: Duration = Duration::from_millis(200);
 
 /// Machines that are evicted no later than this after the first of them are said to go together.
 const TOGETHER: Duration = Duration::from_mins(5);
+
+/// How many of the jobs that were hit most a report lists.
+const LISTED_MAX: usize = 10;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -52,7 +55,7 @@ impl Findings {
 }
 
 /// How many held jobs a report may tell, where last reports may not tell of all.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Clone, Copy, Default)]
 struct Range {
     least: u64,
     most: u64,
@@ -74,6 +77,12 @@ impl Range {
 
     const fn contains(self, reported: u64) -> bool {
         self.least <= reported && reported <= self.most
+    }
+}
+
+impl Display for Range {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.least, self.most)
     }
 }
 
@@ -211,29 +220,42 @@ impl Replay {
     }
 
     fn compare_interruptions(&self, counted: &[Interrupted], findings: &mut Findings) {
-        let reported: Vec<_> =
-            self.summary.interruptions.iter().map(|it| (it.kind.as_str(), it.count)).collect();
-        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-        for it in counted {
-            *kinds.entry(it.kind).or_default() += 1;
-        }
-        findings.same("interruptions", reported, kinds.into_iter().collect());
+        let entries = self.entries.interruptions.iter();
+        let mut reported: Vec<_> = entries
+            .map(|it| (it.worker.as_str().to_owned(), it.notice().unwrap_or("died").to_owned()))
+            .collect();
+        let mut of_journal: Vec<_> =
+            counted.iter().map(|it| (format!("p{}", it.process), it.kind.to_owned())).collect();
+        reported.sort();
+        of_journal.sort();
+        findings.same("interruptions", reported, of_journal);
         for kind in &self.summary.interruptions {
             let of_kind: Vec<_> = counted.iter().filter(|it| it.kind == kind.kind).collect();
             let held = Range::of(of_kind.iter().copied());
             findings.holds(
                 held.contains(kind.held),
-                format!("held by {}: the report says {}, the journal {held:?}", kind.kind, kind.held),
+                format!("held by {}: the report says {}, the journal {held}", kind.kind, kind.held),
             );
             let jobs: u32 = of_kind.iter().map(|it| u32::try_from(it.jobs.len()).unwrap_or(0)).sum();
             // What a dead worker did after its last report is not known to anybody.
             let within = if kind.kind == "died" { REPORT_EVERY * jobs } else { NETWORK * 2 * jobs };
-            let within =
-                of_kind.iter().flat_map(|it| it.unsure.values()).fold(within, |sum, work| sum + *work);
+            let unsure = || of_kind.iter().flat_map(|it| it.unsure.values());
             let (lost, kept) =
                 (of_kind.iter().map(|it| it.lost).sum(), of_kind.iter().map(|it| it.kept).sum());
-            findings.near(format!("work lost by {}", kind.kind), millis(kind.work_lost_ms), lost, within);
-            findings.near(format!("work kept of {}", kind.kind), millis(kind.work_kept_ms), kept, within);
+            let within_lost = within + unsure().map(|work| work.lost).sum::<Duration>();
+            findings.near(
+                format!("work lost by {}", kind.kind),
+                millis(kind.work_lost_ms),
+                lost,
+                within_lost,
+            );
+            let within_kept = within + unsure().map(|work| work.kept).sum::<Duration>();
+            findings.near(
+                format!("work kept of {}", kind.kind),
+                millis(kind.work_kept_ms),
+                kept,
+                within_kept,
+            );
         }
     }
 
@@ -243,10 +265,14 @@ impl Replay {
             let of = counted.iter().find(|it| format!("p{}", it.process) == entry.worker.as_str());
             let Some(of) = of else { continue };
             let id = |job: &usize| self.plan.jobs[*job].id();
-            let unsure: BTreeSet<_> = of.unsure.keys().map(id).collect();
-            let reported: BTreeSet<_> = entry.jobs.iter().map(|job| job.as_str().to_owned()).collect();
-            let jobs = of.jobs.iter().map(id).collect();
-            findings.same(format!("jobs of p{}", of.process), &reported - &unsure, &jobs - &unsure);
+            let unsure: Vec<_> = of.unsure.keys().map(id).collect();
+            let mut jobs: Vec<_> = of.jobs.iter().map(id).collect();
+            let mut reported: Vec<_> = entry.jobs.iter().map(|job| job.as_str().to_owned()).collect();
+            for of_either in [&mut jobs, &mut reported] {
+                of_either.retain(|job| !unsure.contains(job));
+                of_either.sort();
+            }
+            findings.same(format!("jobs of p{}", of.process), reported, jobs);
             let How::Drained(report) = &entry.how else { continue };
             let reported = (report.released_saved, report.released_cut, report.finished);
             let counted = (of.saved, of.cut, of.finished);
@@ -282,7 +308,9 @@ impl Replay {
             }
         }
         let failures_of = |job: usize| tally.failures_of.get(&job).copied().unwrap_or_default();
-        let (mut fewest, mut among) = (u64::MAX, BTreeSet::new());
+        // Where the list is short, it has all.
+        let mut fewest = if self.summary.jobs.len() < LISTED_MAX { 0 } else { u64::MAX };
+        let mut among = BTreeSet::new();
         for hit in &self.summary.jobs {
             let march = self.plan.jobs.iter().find(|march| march.id() == hit.job.as_str());
             let of_job =
@@ -291,10 +319,11 @@ impl Replay {
             among.extend(march.map(|march| march.number));
             findings.holds(
                 of_job.contains(hit.interruptions) && hit.failures == failures,
-                format!("{} was hit {of_job:?} times and failed {failures} times: {hit:?}", hit.job),
+                format!("{} was hit {of_job} times and failed {failures} times: {hit:?}", hit.job),
             );
             fewest = fewest.min(hit.interruptions + hit.failures);
         }
+        findings.same("listed jobs, each once", self.summary.jobs.len(), among.len());
         for march in self.plan.jobs.iter().filter(|march| !among.contains(&march.number)) {
             let least = interruptions.get(&march.number).map_or(0, |it| it.least) + failures_of(march.number);
             let otherwise = format!("{} was hit {least} times, and is not among those hit most", march.id());
@@ -508,23 +537,41 @@ mod tests {
         findings.0
     }
 
-    #[test]
-    fn a_last_report_may_lack_only_what_came_in_the_second_before_the_death() {
-        for (at, differing) in [(99_400, 0), (90_000, 2)] {
-            let found = differences(&killed([(1_000, received(0)), (at, received(1))], &[0]));
-            assert_eq!(found.len(), differing, "received at {at}: {found:?}");
-        }
-        let found = differences(&killed([(1_000, received(0)), (99_400, received(1))], &[0, 1]));
-        assert!(found.is_empty(), "{found:?}");
+    /// The beginnings of the differences.
+    fn found(replay: &Replay) -> Vec<String> {
+        let of = |it: &String| it.split([':', ',']).next().unwrap_or_default().to_owned();
+        differences(replay).iter().map(of).collect()
     }
 
     #[test]
-    fn a_last_report_may_tell_only_of_what_ended_in_the_second_before_the_death() {
-        let calls =
-            |at| [(1_000, received(0)), (1_000, received(1)), (at, What::Completed { message: message(1) })];
-        for (at, differing) in [(99_400, 0), (90_000, 3)] {
-            let found = differences(&killed(calls(at), &[0, 1]));
-            assert_eq!(found.len(), differing, "ended at {at}: {found:?}");
+    fn a_last_report_may_lack_only_what_came_since_it_may_have_been_written() {
+        let differing = ["held by died", "jobs of p1", "march-1 was hit 1 times"].map(str::to_owned);
+        for (at, differing) in [(99_400, &[][..]), (94_000, &[]), (93_000, &differing)] {
+            let calls = || [(1_000, received(0)), (at, received(1))];
+            assert_eq!(found(&killed(calls(), &[0])), differing, "received at {at}");
+            assert!(found(&killed(calls(), &[0, 1])).is_empty(), "received at {at}, and told");
         }
+    }
+
+    #[test]
+    fn a_last_report_may_tell_only_of_what_ended_since_it_may_have_been_written() {
+        let hit = "march-1 was hit 0 to 0 times and failed 0 times";
+        let differing = ["held by died", "jobs of p1", hit].map(str::to_owned);
+        for (at, differing) in [(99_400, &[][..]), (94_000, &[]), (93_000, &differing)] {
+            let completed = What::Completed { message: message(1) };
+            let calls = [(1_000, received(0)), (1_000, received(1)), (at, completed)];
+            assert_eq!(found(&killed(calls, &[0, 1])), differing, "ended at {at}");
+        }
+    }
+
+    #[test]
+    fn what_a_report_tells_twice_or_of_another_worker_is_found() {
+        let calls = || [(1_000, received(0)), (1_000, received(1))];
+        assert!(found(&killed(calls(), &[0, 1])).is_empty());
+        let twice = found(&killed(calls(), &[0, 0, 1]));
+        assert_eq!(twice, ["held by died", "jobs of p1", "march-0 was hit 1 to 1 times and failed 0 times"]);
+        let mut of_another = killed(calls(), &[0, 1]);
+        of_another.entries.interruptions[0].worker = WorkerId::new("p2");
+        assert_eq!(found(&of_another), ["interruptions"]);
     }
 }

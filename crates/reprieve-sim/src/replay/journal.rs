@@ -50,7 +50,7 @@ pub enum Happened {
     Killed {
         process: u32,
     },
-    /// The store does not answer a process any more, or answers again.
+    /// The store does not answer a process any more, or the process hangs; or the store answers again.
     CutOff {
         process: u32,
     },

@@ -10,7 +10,7 @@ use super::jobs::{Habit, KINDS};
 use super::journal::{Happened, Noted, StepEnd};
 use super::process::STALL_AFTER;
 use super::{Plan, Replay};
-use crate::fleet::{Event, What};
+use crate::fleet::{Event, PACE, What};
 
 /// A machine, from its boot to its end.
 #[derive(Debug, Clone)]
@@ -40,14 +40,21 @@ pub(super) struct Interrupted {
     pub(super) kind: &'static str,
     /// The jobs that it held.
     pub(super) jobs: Vec<usize>,
-    /// Those that it began or ceased to hold so late that its last report may not tell, and their work. None of a drain.
-    pub(super) unsure: BTreeMap<usize, Duration>,
+    /// Those that it began or ceased to hold so late that its last report may not tell. None of a drain.
+    pub(super) unsure: BTreeMap<usize, Work>,
     /// How the drain left them: those that were saved and cut, and those that ended.
     pub(super) saved: u64,
     pub(super) cut: u64,
     pub(super) finished: u64,
     /// When the last one was released.
     pub(super) released: Option<Duration>,
+    pub(super) lost: Duration,
+    pub(super) kept: Duration,
+}
+
+/// The work of a delivery, since its last save and before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
     pub(super) lost: Duration,
     pub(super) kept: Duration,
 }
@@ -218,15 +225,14 @@ impl Reader<'_> {
         }
         let at = process.last_contact();
         let jobs = held(self.calls, process.number, at);
-        let (mut lost, mut kept) = (Duration::ZERO, Duration::ZERO);
-        for job in &jobs {
-            let (began, saved) = self.work(process.number, *job, at);
-            lost += at.saturating_sub(saved);
-            kept += saved.saturating_sub(began);
-        }
-        let unsure = unreported(self.calls, process.number, at).into_iter();
+        let work = |job: usize| {
+            let (began, saved) = self.work(process.number, job, at);
+            Work { lost: at.saturating_sub(saved), kept: saved.saturating_sub(began) }
+        };
+        let lost = jobs.iter().map(|job| work(*job).lost).sum();
+        let kept = jobs.iter().map(|job| work(*job).kept).sum();
         let unsure =
-            unsure.map(|job| (job, at.saturating_sub(self.work(process.number, job, at).0))).collect();
+            unreported(self.calls, process.number, at).into_iter().map(|job| (job, work(job))).collect();
         let died = Interrupted {
             process: process.number,
             at,
@@ -240,6 +246,7 @@ impl Reader<'_> {
             lost,
             kept,
         };
+        // One whose only jobs are unsure may be in the ledger or not. The plans have none: each machine that dies is full.
         (!died.jobs.is_empty()).then_some(died)
     }
 
@@ -249,7 +256,10 @@ impl Reader<'_> {
         let (mut saved, mut cut, mut finished) = (0, 0, 0);
         let (mut lost, mut kept) = (Duration::ZERO, Duration::ZERO);
         for job in &jobs {
-            let Some((ended, step)) = self.last_step(number, *job, at, process.ended) else { continue };
+            // In a save between two steps it yields without another one.
+            let step = self.last_step(number, *job, at, process.ended);
+            let step = step.or_else(|| self.last_step(number, *job, Duration::ZERO, at));
+            let Some((ended, step)) = step else { continue };
             // A save in the drain comes right after the step's end.
             let (began, last_saved) = self.work(number, *job, ended + AFTER_STEP);
             match step {
@@ -386,13 +396,13 @@ const AFTER_STEP: Duration = Duration::from_millis(500);
 /// How long ago a machine that is seen to be unhealthy was healthy at most, with its drain.
 const PROBE: Duration = Duration::from_secs(45);
 
-/// How old a worker's last report is at most when it knew of nothing new: it looks every second, and must hear of it and
-/// tell it.
-const NEWS_EVERY: Duration = Duration::from_millis(1_500);
+/// For how long a worker may hold a job, or hold it no more, before a report tells: it reports no faster than the roster's
+/// pace, at its look each second.
+const UNTOLD: Duration = PACE.saturating_add(Duration::from_millis(1_500));
 
-/// The jobs that a process received or let go of since its last report before `at`.
+/// The jobs that a process may have received or let go of since its last report before `at`.
 fn unreported(calls: &[Event], process: u32, at: Duration) -> Vec<usize> {
-    let since = at.saturating_sub(NEWS_EVERY);
+    let since = at.saturating_sub(UNTOLD);
     let of_call = |it: &Event| match &it.what {
         What::Received { message, .. }
         | What::Completed { message }

@@ -235,6 +235,7 @@ impl<'a> World<'a> {
             Due::Hang { slot } => {
                 if let Some(process) = self.slots[slot].process.clone() {
                     process.gate.freeze();
+                    self.journal.note(Happened::CutOff { process: process.link.process });
                     self.after(WATCHDOG, Due::Kill { slot, process });
                 }
             }
