@@ -70,8 +70,8 @@ pub struct DependencyReport {
     /// Since when. `None` from workers of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refuses_since_unix_ms: Option<i64>,
-    /// Since when the kinds that use it have a part of the slots although it serves, because jobs that do without it hold
-    /// theirs for long. `None` from workers of older versions.
+    /// Since when jobs that do without it, and held their slots for long, limit those that use it, whatever its breaker's
+    /// state. `None` from workers of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_since_unix_ms: Option<i64>,
     /// When it is tried next; `None` while the breaker is closed and nothing is refused.
@@ -83,10 +83,13 @@ pub struct DependencyReport {
 }
 
 impl DependencyReport {
+    /// The [shown](Self::shown) state of one whose breaker is closed, while jobs that do without it limit those that use it.
+    pub const LIMITED: &'static str = "limited";
+
     /// The states in metrics and in `reprieve status`: those of a breaker, and `limited` and `refuses` of a closed one.
     pub const STATES: [&str; 5] = [
         BreakerState::Closed.as_str(),
-        LIMITED,
+        Self::LIMITED,
         REFUSES,
         BreakerState::HalfOpen.as_str(),
         BreakerState::Open.as_str(),
@@ -100,7 +103,8 @@ impl DependencyReport {
             (BreakerState::Closed, Some(_), _) => {
                 (REFUSES, self.refuses_since_unix_ms.unwrap_or(self.since_unix_ms))
             }
-            (BreakerState::Closed, None, Some(since)) => (LIMITED, since),
+            // It may have begun while the breaker was open.
+            (BreakerState::Closed, None, Some(since)) => (Self::LIMITED, since.max(self.since_unix_ms)),
             (state, ..) => (state.as_str(), self.since_unix_ms),
         }
     }
@@ -108,9 +112,6 @@ impl DependencyReport {
 
 /// The state of a dependency that serves and refuses what jobs that need it do.
 const REFUSES: &str = "refuses";
-
-/// The state of one that serves, while jobs that do without it hold their slots for long.
-const LIMITED: &str = "limited";
 
 /// A service that jobs call, and that may be away for a while. A panic in one of its methods, or in a drop of its future,
 /// counts as a failure of that call: a probe fails, a look finds that it refuses all, and announcements are heard again ten
@@ -148,5 +149,43 @@ pub trait Dependency: Any + fmt::Debug + Send + Sync {
     /// Must lose nothing when its future is dropped, which happens all the time.
     async fn next_signal(&self) -> Signal {
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shown_state_is_the_breakers_unless_that_is_closed() {
+        let of = |state, refuses: Option<i64>, limited_since_unix_ms| DependencyReport {
+            name: "cache".to_owned(),
+            state,
+            since_unix_ms: 1_000,
+            why: None,
+            refuses: refuses.map(|_| "writes".to_owned()),
+            refuses_since_unix_ms: refuses,
+            limited_since_unix_ms,
+            next_look_unix_ms: None,
+            scheduled_unix_ms: None,
+            avoids_replicas: false,
+        };
+        for (state, refuses, limited, shown) in [
+            (BreakerState::Closed, None, None, ("closed", 1_000)),
+            (BreakerState::Closed, None, Some(5_000), ("limited", 5_000)),
+            (BreakerState::Closed, None, Some(500), ("limited", 1_000)),
+            (BreakerState::Closed, Some(4_000), Some(5_000), ("refuses", 4_000)),
+            (BreakerState::HalfOpen, None, Some(5_000), ("half-open", 1_000)),
+            (BreakerState::Open, Some(4_000), Some(5_000), ("open", 1_000)),
+        ] {
+            let report = of(state, refuses, limited);
+            assert_eq!(report.shown(), shown, "{report:?}");
+            assert!(DependencyReport::STATES.contains(&shown.0));
+            let json = serde_json::to_string(&report).expect("JSON");
+            assert_eq!(serde_json::from_str::<DependencyReport>(&json).expect("a report"), report);
+        }
+        let older = r#"{"name":"cache","state":"closed","since_unix_ms":1,"why":null,"next_look_unix_ms":null,
+            "scheduled_unix_ms":null,"avoids_replicas":false}"#;
+        assert_eq!(serde_json::from_str::<DependencyReport>(older).expect("a report").shown(), ("closed", 1));
     }
 }

@@ -80,8 +80,8 @@ impl Users {
         may_begin.then(|| Using { users: self.clone(), run })
     }
 
-    /// Returns since when those that use this dependency have a part of the slots, because jobs that do without it hold
-    /// theirs for long. By the clock at the beginning, so that it stays the same.
+    /// Returns since when jobs that do without this dependency limit those that use it. By the clock at the beginning, so
+    /// that it stays the same.
     pub(super) fn limited_since_unix_ms(&self, number: usize) -> Option<i64> {
         let since = self.turn(|without, now| without.suspected_since(number, now))?;
         let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
@@ -99,12 +99,12 @@ impl Users {
             match one {
                 News::Suspected(number) => tracing::info!(
                     dependency = name(number),
-                    "jobs that do without a dependency hold their slots for long; jobs that use it have a part of the slots"
+                    "jobs that do without a dependency hold their slots for long; they limit those that use it"
                 ),
                 News::Over(number) => {
                     tracing::info!(
                         dependency = name(number),
-                        "jobs that use a dependency may have all slots again"
+                        "jobs that do without a dependency no longer limit those that use it"
                     );
                 }
             }

@@ -569,9 +569,9 @@ impl Long {
         all.into_iter().chain(self.kinds.values().filter(|kind| kind.is_too_many()))
     }
 
-    /// Whether they leave the others no slot beside those that were forgiven.
+    /// Whether they leave the others no slot beside those that were forgiven. One slot can't be shared.
     fn leaves_none(&self, slots: usize) -> bool {
-        self.all.runs + self.forgiven >= slots
+        slots > 1 && self.all.runs + self.forgiven >= slots
     }
 
     /// Whether they are at least half of those that may be: all, or those of a kind that lacks this.

@@ -208,8 +208,10 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         let replicas = all.iter().any(|one| one.avoids_replicas).then(|| "replicas are avoided".to_owned());
         let refuses = all.iter().find_map(|one| one.refuses.as_deref());
         let refuses = refuses.map(|what| format!("{}, so jobs that need it wait", cut(&plain(what))));
-        let limited = all.iter().any(|one| one.limited_since_unix_ms.is_some());
-        let limited = limited.then(|| "jobs that do without it hold their slots for long".to_owned());
+        let is_limited = all[0].shown().0 == DependencyReport::LIMITED;
+        let limited = is_limited.then(|| {
+            "jobs that did without it held their slots for long; few that use it begin until one is served".to_owned()
+        });
         let why: Vec<_> =
             why.into_iter().chain(refuses).chain(limited).chain(scheduled).chain(replicas).collect();
         let dash = || "-".to_owned();
@@ -548,14 +550,21 @@ mod tests {
         let slow = DependencyReport { limited_since_unix_ms, ..of(BreakerState::Closed, None) };
         let workers = [of(BreakerState::Closed, None), away.clone(), full, away, slow].map(worker).into();
         let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
+        let few_begin =
+            "jobs that did without it held their slots for long; few that use it begin until one is served";
         let rows = [
             ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
             ["cache", "refuses", "9s ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],
-            ["cache", "limited", "30s ago", "1", "-", "jobs that do without it hold their slots for long"],
+            ["cache", "limited", "30s ago", "1", "-", few_begin],
             ["cache", "closed", "1m ago", "1", "-", "-"],
         ];
         assert_eq!(dependencies(&status), rows.map(|row| row.map(str::to_owned)));
         let json = serde_json::to_value(&status).expect("JSON");
+        let of_slow = &json["workers"][4]["dependencies"][0];
+        assert_eq!(
+            (&of_slow["state"], &of_slow["since_unix_ms"]),
+            (&"limited".into(), &(1_700_000_000_000_i64 - 30_000).into())
+        );
         let of_full = &json["workers"][2]["dependencies"][0];
         assert_eq!(
             (&of_full["state"], &of_full["since_unix_ms"]),

@@ -644,3 +644,29 @@ fn a_run_whose_step_was_dropped_counts_until_its_slot_is_free_and_its_calls_tell
     without.end(3, s(20));
     assert_eq!(without.admits(&share, s(20)), Some(Begins::InShare));
 }
+
+#[test]
+fn one_slot_is_not_kept_for_others() {
+    let mut without = running(1);
+    for (run, at) in [(0, s(0)), (1, s(60)), (2, s(120))] {
+        if run > 0 {
+            begin(&mut without, run, &[0], at);
+        }
+        without.lacks(run, 0, Lacks::Called, at);
+        assert!(!without.suspects(0, at + s(30)), "{run}");
+        without.end(run, at + s(40));
+    }
+    assert_eq!(without.take_news(), []);
+}
+
+#[test]
+fn others_hear_once_that_it_is_suspected_and_once_that_this_is_over() {
+    let mut without = running(8);
+    (0..5).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
+    assert!(without.suspects(0, s(3)) && without.suspects(0, s(4)));
+    assert_eq!(without.suspected_since(0, s(5)), Some(s(3)));
+    assert_eq!((without.take_news(), without.take_news()), (vec![News::Suspected(0)], vec![]));
+    (0..8).for_each(|run| without.is_served(run, 0, Served::Reported, s(6)));
+    assert!(!without.suspects(0, s(60)) && !without.suspects(0, s(61)));
+    assert_eq!((without.take_news(), without.suspected_since(0, s(62))), (vec![News::Over(0)], None));
+}
