@@ -246,7 +246,7 @@ impl Reader<'_> {
             lost,
             kept,
         };
-        // One whose only jobs are unsure may be in the ledger or not. The plans have none: each machine that dies is full.
+        // One whose only jobs are unsure may be in the ledger or not. In the plans, each that dies has had a job for minutes.
         (!died.jobs.is_empty()).then_some(died)
     }
 
