@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A longer time between two looks is a freeze. The worker looks each second, and a busy machine may let it wait.
+/// By default, a longer time between two looks is a freeze. The worker looks each second, and a busy machine may let it wait.
 const FREEZE: Duration = Duration::from_secs(3);
 
 /// A look so soon after another is not noted: the threads of jobs look at each step, and would wait for each other. So a
@@ -15,13 +15,15 @@ const FREEZE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_millis(1);
 
 /// The clock of one worker. Clones are handles to the same clock.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct RunClock(Arc<Looks>);
 
 /// The looks at the clock. Times are in nanoseconds since it began.
 #[derive(Debug)]
 struct Looks {
     began: Instant,
+    /// A longer time between two looks is a freeze.
+    freeze: Duration,
     /// The last look that was noted.
     last: AtomicU64,
     /// How long the machine was frozen.
@@ -30,20 +32,21 @@ struct Looks {
     counts: Mutex<()>,
 }
 
-impl Default for Looks {
+impl Default for RunClock {
     fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            last: AtomicU64::new(0),
-            frozen: AtomicU64::new(0),
-            counts: Mutex::new(()),
-        }
+        Self::new(FREEZE)
     }
 }
 
 impl RunClock {
-    /// Returns the time for which the process has run. Each call is a look: without one for three seconds, the clock
-    /// takes the machine for frozen.
+    /// A clock that takes the machine for frozen when nobody looked for longer than this.
+    pub(crate) fn new(freeze: Duration) -> Self {
+        let (last, frozen, counts) = Default::default();
+        Self(Arc::new(Looks { began: Instant::now(), freeze, last, frozen, counts }))
+    }
+
+    /// Returns the time for which the process has run. Each call is a look: without one for three seconds, by default, the
+    /// clock takes the machine for frozen.
     pub(crate) fn now(&self) -> Duration {
         let looks = &*self.0;
         // The time is read last: whoever sees a freeze counted, but not yet the look after it, finds a gap too and
@@ -52,7 +55,7 @@ impl RunClock {
         let frozen = Duration::from_nanos(looks.frozen.load(Ordering::Acquire));
         let at = looks.began.elapsed();
         match at.saturating_sub(last) {
-            gap if gap > FREEZE => looks.now_after_a_freeze(),
+            gap if gap > looks.freeze => looks.now_after_a_freeze(),
             gap => {
                 if gap > SOON {
                     looks.note(at);
@@ -70,7 +73,7 @@ impl Looks {
         let mut frozen = Duration::from_nanos(self.frozen.load(Ordering::Acquire));
         let (last, at) = (Duration::from_nanos(self.last.load(Ordering::Acquire)), self.began.elapsed());
         let gap = at.saturating_sub(last);
-        if gap > FREEZE {
+        if gap > self.freeze {
             frozen += gap;
             self.frozen.store(nanos(frozen), Ordering::Release);
         }

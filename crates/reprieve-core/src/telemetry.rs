@@ -24,7 +24,7 @@
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_stalled_jobs` | gauge | `kind` | running jobs that have made no step, no save and no progress for long |
 //! | `reprieve_healing_actions_total` | counter | `layer`, `action` | actions that heal a fault, by [`crate::healing`] |
-//! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the dependency's state, 0 for the others: that of its breaker, `closed`, `open` or `half-open`; where that is closed, `refuses` if it refuses what jobs that need it do, or `limited` while few jobs that use it may begin, because jobs that did without it held their slots for long, until one that uses it is served |
+//! | `reprieve_dependency_state` | gauge | `dependency`, `state` | 1 for the dependency's state, 0 for the others: that of its breaker, `closed`, `open` or `half-open`; where that is closed, `refuses` if it refuses what jobs that need it do, or `limited` while few jobs that use it may begin until these fare well for a while, because jobs that did without it held their slots for long |
 //! | `reprieve_pressure` | gauge | `cause` | 1 while the machine is under pressure because of `memory`, `disk` or `io-errors`, else 0 |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 

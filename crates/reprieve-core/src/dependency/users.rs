@@ -9,26 +9,40 @@ use tokio::time::Instant;
 
 use super::without::{News, Share, Without};
 use crate::clock::unix_millis;
+use crate::run_clock::RunClock;
+
+/// A longer time without a look at the jobs is a freeze: less than those that do without must hold their slots for. The worker
+/// looks each second, to show its dependencies.
+const FREEZE: Duration = Duration::from_millis(1_500);
 
 /// Clones are of the same ones.
 #[derive(Clone)]
 pub(crate) struct Users(Arc<Inner>);
 
 struct Inner {
+    /// A freeze of the machine is no time in which a job does without.
+    clock: RunClock,
     began: Instant,
     began_unix_ms: i64,
-    /// The names of the dependencies, by their numbers.
-    names: Mutex<Vec<String>>,
+    /// By their numbers.
+    dependencies: Mutex<Vec<Used>>,
     without: Mutex<Without>,
     /// How many runs had a number.
     runs: AtomicU64,
 }
 
+/// A dependency.
+struct Used {
+    name: String,
+    /// When jobs that do without it were last found to limit those that use it.
+    limited_unix_ms: Option<i64>,
+}
+
 impl Default for Users {
     fn default() -> Self {
-        let (names, without, runs) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        let (began, began_unix_ms) = (Instant::now(), unix_millis());
-        Self(Arc::new(Inner { began, began_unix_ms, names, without, runs }))
+        let (dependencies, without, runs) = Default::default();
+        let (clock, began, began_unix_ms) = (RunClock::new(FREEZE), Instant::now(), unix_millis());
+        Self(Arc::new(Inner { clock, began, began_unix_ms, dependencies, without, runs }))
     }
 }
 
@@ -54,9 +68,9 @@ impl Drop for Using {
 impl Users {
     /// Returns the number of one more dependency.
     pub(super) fn add(&self, name: &str) -> usize {
-        let mut names = self.names();
-        names.push(name.to_owned());
-        names.len() - 1
+        let mut dependencies = self.dependencies();
+        dependencies.push(Used { name: name.to_owned(), limited_unix_ms: None });
+        dependencies.len() - 1
     }
 
     /// The worker has so many slots.
@@ -80,39 +94,57 @@ impl Users {
         may_begin.then(|| Using { users: self.clone(), run })
     }
 
-    /// Returns since when jobs that do without this dependency limit those that use it. By the clock at the beginning, so
-    /// that it stays the same.
+    /// Returns since when jobs that do without this dependency limit those that use it.
     pub(super) fn limited_since_unix_ms(&self, number: usize) -> Option<i64> {
-        let since = self.turn(|without, now| without.suspected_since(number, now))?;
-        let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-        Some(self.0.began_unix_ms.saturating_add(since))
+        let are_limited = self.turn(|without, now| without.suspects(number, now));
+        self.dependencies().get(number).filter(|_| are_limited)?.limited_unix_ms
     }
 
-    /// No code panics while it holds the lock. Nothing else is locked meanwhile.
+    /// No code panics while it holds the locks.
     pub(super) fn turn<T>(&self, turn: impl FnOnce(&mut Without, Duration) -> T) -> T {
         let (turned, news) = {
             let mut without = self.0.without.lock().unwrap_or_else(PoisonError::into_inner);
-            (turn(&mut without, self.0.began.elapsed()), without.take_news())
+            let turned = turn(&mut without, self.0.clock.now());
+            let news = without.take_news();
+            for one in &news {
+                self.note(*one);
+            }
+            (turned, news)
         };
         for one in news {
-            let name = |number: usize| self.names().get(number).cloned();
-            match one {
-                News::Suspected(number) => tracing::info!(
-                    dependency = name(number),
-                    "jobs that do without a dependency hold their slots for long; they limit those that use it"
-                ),
-                News::Over(number) => {
-                    tracing::info!(
-                        dependency = name(number),
-                        "jobs that do without a dependency no longer limit those that use it"
-                    );
-                }
-            }
+            self.tell(one);
         }
         turned
     }
 
-    fn names(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes when a limit begins. By the clock at the beginning, as all times that are shown of a dependency.
+    fn note(&self, one: News) {
+        if let News::Suspected(number) = one
+            && let Some(used) = self.dependencies().get_mut(number)
+        {
+            let after = i64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+            used.limited_unix_ms = Some(self.0.began_unix_ms.saturating_add(after));
+        }
+    }
+
+    fn tell(&self, one: News) {
+        let (News::Suspected(number) | News::Over(number)) = one;
+        let dependency = self.dependencies().get(number).map(|used| used.name.clone());
+        match one {
+            News::Suspected(_) => tracing::info!(
+                dependency,
+                "jobs that do without a dependency hold their slots for long; they limit those that use it"
+            ),
+            News::Over(_) => {
+                tracing::info!(
+                    dependency,
+                    "jobs that do without a dependency no longer limit those that use it"
+                );
+            }
+        }
+    }
+
+    fn dependencies(&self) -> MutexGuard<'_, Vec<Used>> {
+        self.0.dependencies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

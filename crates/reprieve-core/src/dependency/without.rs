@@ -427,16 +427,10 @@ impl Without {
         std::mem::take(&mut self.news)
     }
 
-    /// Returns since when it is suspected.
-    pub(super) fn suspected_since(&mut self, used: usize, now: Duration) -> Option<Duration> {
-        self.look(now);
-        self.suspicion(used).map(|it| it.since)
-    }
-
     /// Returns for how long it has been suspected, and no longer than until one more job is tried.
     pub(super) fn suspected_for(&mut self, used: usize, now: Duration) -> Duration {
-        let since = self.suspected_since(used, now);
-        since.map_or(Duration::ZERO, |since| now.saturating_sub(since).min(QUIET))
+        self.look(now);
+        self.suspicion(used).map_or(Duration::ZERO, |it| now.saturating_sub(it.since).min(QUIET))
     }
 
     /// Judges the time since it was called last, before anything changes. Meanwhile those who do without can only have
@@ -569,9 +563,10 @@ impl Long {
         all.into_iter().chain(self.kinds.values().filter(|kind| kind.is_too_many()))
     }
 
-    /// Whether they leave the others no slot beside those that were forgiven. One slot can't be shared.
+    /// Whether they leave the others no slot beside those that were forgiven, and may have fewer than all: one slot can't be
+    /// shared.
     fn leaves_none(&self, slots: usize) -> bool {
-        slots > 1 && self.all.runs + self.forgiven >= slots
+        self.all.most < slots && self.all.runs + self.forgiven >= slots
     }
 
     /// Whether they are at least half of those that may be: all, or those of a kind that lacks this.

@@ -8,7 +8,7 @@ use reprieve_core::memory;
 use reprieve_core::ports::Store;
 use reprieve_core::worker::{Depends, Settings, Worker};
 use reprieve_core::{JobContext, NewJob, Producer, Step};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::service::{Service, enqueue_of, job};
 use crate::support::{cancel, emptied, ms, secs, settings, start_built, within};
@@ -346,11 +346,37 @@ async fn while_jobs_that_do_without_hold_their_slots_for_long_the_report_and_the
     let (state, since) = first.shown();
     assert!(state == "limited" && since >= before.since_unix_ms + 2_000, "{first:?}");
     assert!(is_in("limited", 1) && is_in("closed", 0), "{}", worker.monitor.telemetry().encode());
-    sleep(secs(20)).await;
+    sleep(secs(10)).await;
+    // A freeze of the machine.
+    advance(secs(10)).await;
+    sleep(secs(10)).await;
     assert_eq!(shown().await.unwrap(), first, "it is told once");
     using.set(Calls::Serve);
     within(secs(600), "it serves", async || shown().await.unwrap().shown().0 == "closed").await;
     within(secs(5), "the metrics agree", async || is_in("closed", 1) && is_in("limited", 0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_of_the_machine_limits_no_job() {
+    let (store, using) = (memory::store(), Using::new((1, 1)));
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", Arc::new(Service::default()));
+    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
+    let worker = start_built(worker);
+    using.set(Calls::Refuse);
+    enqueue_of::<One>(&store, 800).await;
+    for freeze in [0, 2, 4, 15] {
+        advance(secs(freeze)).await;
+        let begun = using.begun.load(Relaxed);
+        for second in 0..20 {
+            sleep(secs(1)).await;
+            let metrics = worker.monitor.telemetry().encode();
+            let is_limited =
+                metrics.contains("reprieve_dependency_state{dependency=\"one\",state=\"limited\"} 1");
+            assert!(!is_limited, "{second} s after a freeze of {freeze} s");
+        }
+        assert!(using.begun.load(Relaxed) >= begun + 100, "all slots are used");
+    }
 }
 
 #[tokio::test(start_paused = true)]

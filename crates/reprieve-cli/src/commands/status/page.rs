@@ -210,7 +210,7 @@ fn dependencies(status: &Status) -> Vec<[String; 6]> {
         let refuses = refuses.map(|what| format!("{}, so jobs that need it wait", cut(&plain(what))));
         let is_limited = all[0].shown().0 == DependencyReport::LIMITED;
         let limited = is_limited.then(|| {
-            "jobs that did without it held their slots for long; few that use it begin until one is served".to_owned()
+            "jobs that did without it held their slots for long; few that use it begin until these fare well for a while".to_owned()
         });
         let why: Vec<_> =
             why.into_iter().chain(refuses).chain(limited).chain(scheduled).chain(replicas).collect();
@@ -550,8 +550,7 @@ mod tests {
         let slow = DependencyReport { limited_since_unix_ms, ..of(BreakerState::Closed, None) };
         let workers = [of(BreakerState::Closed, None), away.clone(), full, away, slow].map(worker).into();
         let status = Status { workers, at_unix_ms: 1_700_000_000_000, ..status() };
-        let few_begin =
-            "jobs that did without it held their slots for long; few that use it begin until one is served";
+        let few_begin = "jobs that did without it held their slots for long; few that use it begin until these fare well for a while";
         let rows = [
             ["cache", "open", "1m ago", "2", "in 5s", "a probe failed: refused"],
             ["cache", "refuses", "9s ago", "1", "-", "it refuses writes (OOM), so jobs that need it wait"],

@@ -660,13 +660,38 @@ fn one_slot_is_not_kept_for_others() {
 }
 
 #[test]
+fn nothing_is_limited_where_all_slots_may_do_without() {
+    for (slots, most) in [(2, 2), (8, 8), (2, 100)] {
+        let mut without = Without::default();
+        without.have_slots(slots);
+        let share = |kind, most| Share {
+            kind,
+            uses: &[0],
+            away: &[],
+            of_kind: most,
+            in_all: most.max(slots.div_ceil(2)),
+            serves: true,
+        };
+        for run in 0..slots as u64 {
+            assert!(without.begin(run, &share("k", most), s(0)));
+            without.lacks(run, 0, Lacks::Called, s(1));
+        }
+        assert!(!without.suspects(0, s(600)), "{most} of {slots}");
+        // One of a kind of which fewer may do without holds the slots of others as well.
+        without.end(0, s(600));
+        assert!(without.begin(100, &share("other", 1), s(600)));
+        without.lacks(100, 0, Lacks::Called, s(600));
+        assert!(without.suspects(0, s(602)), "{most} of {slots}");
+    }
+}
+
+#[test]
 fn others_hear_once_that_it_is_suspected_and_once_that_this_is_over() {
     let mut without = running(8);
     (0..5).for_each(|run| without.lacks(run, 0, Lacks::Called, s(1)));
     assert!(without.suspects(0, s(3)) && without.suspects(0, s(4)));
-    assert_eq!(without.suspected_since(0, s(5)), Some(s(3)));
     assert_eq!((without.take_news(), without.take_news()), (vec![News::Suspected(0)], vec![]));
     (0..8).for_each(|run| without.is_served(run, 0, Served::Reported, s(6)));
     assert!(!without.suspects(0, s(60)) && !without.suspects(0, s(61)));
-    assert_eq!((without.take_news(), without.suspected_since(0, s(62))), (vec![News::Over(0)], None));
+    assert_eq!(without.take_news(), vec![News::Over(0)]);
 }
