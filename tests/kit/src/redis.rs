@@ -1,6 +1,6 @@
 //! A real Redis for a test, and a primary with its replica behind one address.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -100,17 +100,28 @@ impl RedisServer {
     /// # Panics
     /// When there is no answer in time, or the server refuses the command.
     pub fn command(&self, words: &[&str]) -> String {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
-        stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
+        self.try_command(words).expect("an answer")
+    }
+
+    /// The same where the server's connections may be closed meanwhile.
+    ///
+    /// # Errors
+    /// There is no answer in time, or the connection ends without one.
+    ///
+    /// # Panics
+    /// When the server refuses the command.
+    pub fn try_command(&self, words: &[&str]) -> io::Result<String> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(LIMIT))?;
         let mut answers = BufReader::new(&stream);
         let mut answer = String::new();
         for words in [&["AUTH", "secret"], words] {
             let parts = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
             let command = format!("*{}\r\n{}", words.len(), parts.collect::<String>());
-            (&stream).write_all(command.as_bytes()).expect("a server that reads");
-            answer = read(&mut answers);
+            (&stream).write_all(command.as_bytes())?;
+            answer = read(&mut answers)?;
         }
-        answer
+        Ok(answer)
     }
 }
 
@@ -118,16 +129,18 @@ fn url(port: u16) -> String {
     format!("redis://:secret@127.0.0.1:{port}")
 }
 
-fn read(answers: &mut BufReader<&TcpStream>) -> String {
+fn read(answers: &mut BufReader<&TcpStream>) -> io::Result<String> {
     let mut line = String::new();
-    answers.read_line(&mut line).expect("an answer");
+    if answers.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     let line = line.trim_end();
     assert!(!line.starts_with('-') && !line.is_empty(), "the server answered {line:?}");
-    let Some(length) = line.strip_prefix('$') else { return line[1..].to_owned() };
+    let Some(length) = line.strip_prefix('$') else { return Ok(line[1..].to_owned()) };
     // A string that is missing has the length -1.
     let mut bytes = vec![0; length.parse::<usize>().map_or(0, |length| length + 2)];
-    answers.read_exact(&mut bytes).expect("a whole answer");
-    String::from_utf8_lossy(&bytes).trim_end().to_owned()
+    answers.read_exact(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 /// A primary and a replica behind one address, as a managed service has them.
