@@ -39,7 +39,7 @@ impl Default for RunClock {
 }
 
 impl RunClock {
-    /// A clock that takes the machine for frozen when nobody looked for longer than this.
+    /// Creates a clock for which a longer time than `freeze` between two looks is a freeze.
     pub(crate) fn new(freeze: Duration) -> Self {
         let (last, frozen, counts) = Default::default();
         Self(Arc::new(Looks { began: Instant::now(), freeze, last, frozen, counts }))

@@ -529,7 +529,7 @@ impl DependencyHandle {
 
     /// Returns its state as `status` shows it.
     pub(crate) fn shown(&self) -> DependencyReport {
-        let limited_since_unix_ms = self.inner.users.limited_since_unix_ms(self.inner.number);
+        let limited_since = self.inner.users.limited_since(self.inner.number);
         let (now, breaker) = (self.now(), self.lock());
         // By the clock at the beginning, so that what does not change is shown the same.
         let unix_ms = |at: Duration| {
@@ -545,7 +545,8 @@ impl DependencyHandle {
             why: breaker.why(),
             refuses: refusals.what().map(str::to_owned),
             refuses_since_unix_ms: refusals.since().map(unix_ms),
-            limited_since_unix_ms,
+            limited_since_unix_ms: limited_since
+                .map(|at| unix_ms(at.saturating_duration_since(self.inner.began))),
             next_look_unix_ms: next_look.map(unix_ms),
             scheduled_unix_ms: breaker.scheduled_unix_ms(),
             avoids_replicas: breaker.avoids_replicas(now),

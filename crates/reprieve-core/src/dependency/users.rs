@@ -8,11 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::without::{News, Share, Without};
-use crate::clock::unix_millis;
 use crate::run_clock::RunClock;
 
-/// A longer time without a look at the jobs is a freeze: less than those that do without must hold their slots for. The worker
-/// looks each second, to show its dependencies.
+/// A longer time between two looks is a freeze. Shorter than jobs that do without must hold their slots. The worker looks each
+/// second, when it shows its dependencies.
 const FREEZE: Duration = Duration::from_millis(1_500);
 
 /// Clones are of the same ones.
@@ -22,8 +21,6 @@ pub(crate) struct Users(Arc<Inner>);
 struct Inner {
     /// A freeze of the machine is no time in which a job does without.
     clock: RunClock,
-    began: Instant,
-    began_unix_ms: i64,
     /// By their numbers.
     dependencies: Mutex<Vec<Used>>,
     without: Mutex<Without>,
@@ -35,14 +32,13 @@ struct Inner {
 struct Used {
     name: String,
     /// When jobs that do without it were last found to limit those that use it.
-    limited_unix_ms: Option<i64>,
+    limited_since: Option<Instant>,
 }
 
 impl Default for Users {
     fn default() -> Self {
         let (dependencies, without, runs) = Default::default();
-        let (clock, began, began_unix_ms) = (RunClock::new(FREEZE), Instant::now(), unix_millis());
-        Self(Arc::new(Inner { clock, began, began_unix_ms, dependencies, without, runs }))
+        Self(Arc::new(Inner { clock: RunClock::new(FREEZE), dependencies, without, runs }))
     }
 }
 
@@ -69,7 +65,7 @@ impl Users {
     /// Returns the number of one more dependency.
     pub(super) fn add(&self, name: &str) -> usize {
         let mut dependencies = self.dependencies();
-        dependencies.push(Used { name: name.to_owned(), limited_unix_ms: None });
+        dependencies.push(Used { name: name.to_owned(), limited_since: None });
         dependencies.len() - 1
     }
 
@@ -95,9 +91,9 @@ impl Users {
     }
 
     /// Returns since when jobs that do without this dependency limit those that use it.
-    pub(super) fn limited_since_unix_ms(&self, number: usize) -> Option<i64> {
+    pub(super) fn limited_since(&self, number: usize) -> Option<Instant> {
         let are_limited = self.turn(|without, now| without.suspects(number, now));
-        self.dependencies().get(number).filter(|_| are_limited)?.limited_unix_ms
+        self.dependencies().get(number).filter(|_| are_limited)?.limited_since
     }
 
     /// No code panics while it holds the locks.
@@ -117,13 +113,12 @@ impl Users {
         turned
     }
 
-    /// Notes when a limit begins. By the clock at the beginning, as all times that are shown of a dependency.
+    /// Notes when a limit begins.
     fn note(&self, one: News) {
         if let News::Suspected(number) = one
             && let Some(used) = self.dependencies().get_mut(number)
         {
-            let after = i64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(i64::MAX);
-            used.limited_unix_ms = Some(self.0.began_unix_ms.saturating_add(after));
+            used.limited_since = Some(Instant::now());
         }
     }
 

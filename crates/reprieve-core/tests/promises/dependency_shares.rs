@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use reprieve_core::memory;
 use reprieve_core::ports::Store;
-use reprieve_core::worker::{Depends, Settings, Worker};
+use reprieve_core::worker::{Depends, Settings, Worker, WorkerBuilder};
 use reprieve_core::{JobContext, NewJob, Producer, Step};
 use tokio::time::{Instant, advance, sleep, timeout};
 
-use crate::service::{Service, enqueue_of, job};
+use crate::service::{Service, enqueue_of, has_state, job};
 use crate::support::{cancel, emptied, ms, secs, settings, start_built, within};
 
 /// How the calls of jobs fare.
@@ -320,21 +320,22 @@ async fn services_that_come_and_go_by_turns_leave_half_of_the_slots_to_others() 
     }
 }
 
+/// A worker of eight slots whose jobs use one service.
+fn worker_of_one(store: &Store, using: &Arc<Using>) -> WorkerBuilder {
+    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
+    let worker = worker.dependency("one", Arc::new(Service::default()));
+    worker.job(One(Arc::clone(using))).depends::<One>(Depends::uses(["one"]))
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_jobs_that_do_without_hold_their_slots_for_long_the_report_and_the_metrics_say_so() {
     let (store, using) = (memory::store(), Using::new((20, 30)));
-    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
-    let worker = worker.dependency("one", Arc::new(Service::default()));
-    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
-    let worker = start_built(worker);
+    let worker = start_built(worker_of_one(&store, &using));
     let shown = async || {
         let reports = store.roster.reports(secs(60)).await.unwrap();
         reports.first().and_then(|report| report.dependencies.first().cloned())
     };
-    let is_in = |state: &str, is: u8| {
-        let line = format!("reprieve_dependency_state{{dependency=\"one\",state=\"{state}\"}} {is}");
-        worker.monitor.telemetry().encode().contains(&line)
-    };
+    let is_in = |state, is| has_state(&worker.monitor, "one", state, is);
     within(secs(30), "it is shown", async || shown().await.is_some()).await;
     sleep(secs(10)).await;
     let before = shown().await.unwrap();
@@ -359,10 +360,7 @@ async fn while_jobs_that_do_without_hold_their_slots_for_long_the_report_and_the
 #[tokio::test(start_paused = true)]
 async fn a_freeze_of_the_machine_limits_no_job() {
     let (store, using) = (memory::store(), Using::new((1, 1)));
-    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
-    let worker = worker.dependency("one", Arc::new(Service::default()));
-    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
-    let worker = start_built(worker);
+    let worker = start_built(worker_of_one(&store, &using));
     using.set(Calls::Refuse);
     enqueue_of::<One>(&store, 800).await;
     for freeze in [0, 2, 4, 15] {
@@ -370,9 +368,7 @@ async fn a_freeze_of_the_machine_limits_no_job() {
         let begun = using.begun.load(Relaxed);
         for second in 0..20 {
             sleep(secs(1)).await;
-            let metrics = worker.monitor.telemetry().encode();
-            let is_limited =
-                metrics.contains("reprieve_dependency_state{dependency=\"one\",state=\"limited\"} 1");
+            let is_limited = has_state(&worker.monitor, "one", "limited", 1);
             assert!(!is_limited, "{second} s after a freeze of {freeze} s");
         }
         assert!(using.begun.load(Relaxed) >= begun + 100, "all slots are used");
@@ -382,10 +378,7 @@ async fn a_freeze_of_the_machine_limits_no_job() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_are_dropped_with_their_jobs_take_no_slots_from_the_next_ones() {
     let (store, using) = (memory::store(), Using::new(A_MINUTE));
-    let worker = Worker::builder(store.clone()).settings(Settings { concurrency: 8, ..settings() });
-    let worker = worker.dependency("one", Arc::new(Service::default()));
-    let worker = worker.job(One(using.clone())).depends::<One>(Depends::uses(["one"]));
-    let _worker = start_built(worker);
+    let _worker = start_built(worker_of_one(&store, &using));
     using.set(Calls::HangOn);
     let jobs = vec![NewJob::of::<One>(&()).unwrap(); 8];
     let jobs = Producer::new(store.clone()).enqueue(jobs).await.unwrap();

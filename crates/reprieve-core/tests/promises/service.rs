@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use async_trait::async_trait;
 use reprieve_core::dependency::Dependency;
 use reprieve_core::ports::Store;
+use reprieve_core::worker::Monitor;
 use reprieve_core::{Job, NewJob, Producer};
 
 #[derive(Debug, Default)]
@@ -33,6 +34,12 @@ impl Dependency for Service {
 pub(crate) async fn enqueue_of<J: Job<Args = ()>>(store: &Store, count: usize) {
     let jobs = vec![NewJob::of::<J>(&()).unwrap(); count];
     Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+}
+
+/// Whether the metric has this value for the dependency and state.
+pub(crate) fn has_state(monitor: &Monitor, dependency: &str, state: &str, is: u8) -> bool {
+    let line = format!("reprieve_dependency_state{{dependency=\"{dependency}\",state=\"{state}\"}} {is}");
+    monitor.telemetry().encode().contains(&line)
 }
 
 /// Declares a kind of job without arguments, of one step, with what the step returns.

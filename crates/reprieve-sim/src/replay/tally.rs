@@ -246,7 +246,8 @@ impl Reader<'_> {
             lost,
             kept,
         };
-        // One whose only jobs are unsure may be in the ledger or not. In the plans, each that dies has had a job for minutes.
+        // The ledger may have a worker whose only jobs are unsure, or not. In the plans, each worker that dies has had a job for
+        // minutes.
         (!died.jobs.is_empty()).then_some(died)
     }
 
